@@ -11,7 +11,7 @@
 //! A jump has five bytes: its code and a distance of four, the lowest first. The longest form has
 //! room for all of them. In a shorter form the last bytes of the distance are those of the
 //! instructions that follow, which stay. So they determine where the trampoline must be, up to the
-//! bytes that are free ([`Slot::targets`]). The trick is known from binary rewriting as instruction
+//! bytes that are free ([`HiddenJump::targets`]). The trick is known from binary rewriting as instruction
 //! punning (Chamith and others, PLDI 2017; E9Patch, PLDI 2020).
 //!
 //! The trampoline keeps all registers. It changes the flags, which the loop does not read before it
@@ -64,19 +64,19 @@ impl Write {
     }
 }
 
-/// Place for a jump in a no-operation near a loop.
+/// Jump that can be hidden in a no-operation near a loop.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Slot {
-    /// Address of the hidden jump.
+pub struct HiddenJump {
+    /// Its address.
     pub at: u64,
-    /// Bytes of it that are free, 1 to 5.
+    /// Number of its bytes that are free, 1 to 5.
     free: u64,
     /// Its other bytes, as the high part of its distance.
     fixed: i64,
 }
 
-impl Slot {
-    /// Yields the slots that the jump of a loop reaches, the one with the most freedom first.
+impl HiddenJump {
+    /// Yields those that the jump of a loop reaches, the one with the most freedom first.
     pub fn near<'a>(code: &Code<'a>, found: &WaitLoop) -> impl Iterator<Item = Self> + use<'a> {
         let (code, end) = (*code, found.end());
         let (head, first) = (found.head, end.saturating_sub(NEAR));
@@ -97,9 +97,21 @@ impl Slot {
                 for (to, &byte) in distance.iter_mut().rev().zip(rest.iter().rev()) {
                     *to = byte;
                 }
-                Some(Self { at, free, fixed: i32::from_le_bytes(distance).into() })
+                let fixed = i64::from(i32::from_le_bytes(distance));
+                // No program has code at negative addresses.
+                (at + JUMP).checked_add_signed(fixed)?;
+                Some(Self { at, free, fixed })
             })
         })
+    }
+
+    /// Returns whether a detour by this leaves the bytes of another hidden jump as they are. The
+    /// last bytes of a jump may belong to another loop, or to another no-operation.
+    pub fn spares(&self, found: &WaitLoop, other: u64) -> bool {
+        let bytes = other..other.saturating_add(JUMP);
+        let distance = found.end() - 1;
+        let apart = self.at.saturating_add(self.free) <= bytes.start || self.at >= bytes.end;
+        apart && !bytes.contains(&distance)
     }
 
     /// Returns the first and the last address to which the jump can lead.
@@ -136,18 +148,18 @@ pub struct Detour {
 }
 
 impl Detour {
-    /// Returns how a wait loop gets by a slot to a trampoline; `None` if the slot does not lead
+    /// Returns how a wait loop gets by a hidden jump to a trampoline; `None` if the jump cannot lead
     /// there.
-    pub fn new(found: &WaitLoop, slot: &Slot, trampoline: u64) -> Option<Self> {
-        let (first, last) = slot.targets();
+    pub fn new(found: &WaitLoop, hidden: &HiddenJump, trampoline: u64) -> Option<Self> {
+        let (first, last) = hidden.targets();
         if !(first..=last).contains(&trampoline) {
             return None;
         }
-        let distance = i32::try_from(i128::from(trampoline) - i128::from(slot.at + JUMP)).ok()?;
+        let distance = i32::try_from(i128::from(trampoline) - i128::from(hidden.at + JUMP)).ok()?;
         let [a, b, c, d] = distance.to_le_bytes();
         let jump = [0xe9, a, b, c, d];
-        let far = Write::new(slot.at, jump.get(..slot.free as usize)?);
-        let near = Write::new(found.end() - 1, &[short(found.end(), slot.at)?]);
+        let far = Write::new(hidden.at, jump.get(..hidden.free as usize)?);
+        let near = Write::new(found.end() - 1, &[short(found.end(), hidden.at)?]);
         Some(Self { far, near })
     }
 }

@@ -1,10 +1,10 @@
 use super::decode::decode;
-use super::detour::{Detour, REACH, Slot, TRAMPOLINE, trampoline};
+use super::detour::{Detour, HiddenJump, REACH, TRAMPOLINE, trampoline};
 use super::wait_loop::{Code, WaitLoop};
 use super::{Seen, Watch, handoff, read, tuning};
 use proptest::prelude::*;
 
-const START: u64 = 0x40_1000;
+const START: u64 = 0x5555_5540_1000;
 
 fn around(bytes: &[u8], at: u64) -> Option<WaitLoop> {
     WaitLoop::around(&Code { start: START, bytes }, START + at)
@@ -177,7 +177,7 @@ proptest! {
         before[end - fill..end].copy_from_slice(&[0x66, 0x90][..fill]);
         let code = Code { start: START, bytes: &before };
         let found = around(&before, place as u64).unwrap();
-        let slots: Vec<Slot> = Slot::near(&code, &found).collect();
+        let slots: Vec<HiddenJump> = HiddenJump::near(&code, &found).collect();
         let (hidden, behind) = (nop as i64 + 3, place as i64 + 6);
         let apart = nop + 8 <= place || nop > place;
         let possible = (-128..128).contains(&(hidden - behind)) && apart;
@@ -198,7 +198,7 @@ proptest! {
             prop_assert!(at == place + 5 || (nop + 3..nop + NOPS[kind].len()).contains(&at), "{}", at);
         }
         prop_assert_eq!(decode(&after[nop..]).unwrap().length, NOPS[kind].len());
-        prop_assert_eq!(Slot::near(&Code { start: START, bytes: &after }, &found).count(), 0, "used once");
+        prop_assert_eq!(HiddenJump::near(&Code { start: START, bytes: &after }, &found).count(), 0, "used once");
     }
 
     /// Nothing is too strange to be read.
@@ -207,7 +207,7 @@ proptest! {
         if let Some(found) = around(&bytes, at) {
             prop_assert!(found.head <= START + at && START + at <= found.jump);
             prop_assert!((found.end() - START) as usize <= bytes.len());
-            for slot in Slot::near(&Code { start: START, bytes: &bytes }, &found) {
+            for slot in HiddenJump::near(&Code { start: START, bytes: &bytes }, &found) {
                 prop_assert!(slot.at.abs_diff(found.end()) < REACH && slot.targets().0 <= slot.targets().1);
             }
         }
@@ -265,15 +265,15 @@ proptest! {
         let (mut last_switch, mut last_crowded, mut sampled, mut found_ever) = (0, 0, 0, false);
         for (index, &(threads, switched, found)) in steps.iter().enumerate() {
             switches += u64::from(switched);
-            if (switched || index == 0) && threads > 2 {
+            if switched || index == 0 {
                 last_switch = now;
             }
-            if threads > 2 {
+            if threads > 2 || index == 0 {
                 last_crowded = now;
             }
             found_ever |= found > 0;
             let step = watch.step(Seen { now_us: now, threads, cpus: 2, switches, found });
-            prop_assert!(!step.yields || threads > 2);
+            prop_assert!(!step.yields || now - last_crowded < tuning::END_US);
             prop_assert!(!step.yields || now - last_switch < tuning::YIELDING_US);
             prop_assert!(!step.samples || step.yields);
             sampled += u64::from(step.samples) * tuning::WINDOW_US;
@@ -294,12 +294,73 @@ proptest! {
 }
 
 #[test]
-fn a_crowded_process_is_sampled_at_once_and_a_process_with_room_is_not() {
+fn a_crowded_process_is_sampled_at_once_and_no_longer_when_threads_have_ended() {
     let seen = Seen { now_us: 5, threads: 4, cpus: 2, switches: 7, found: 0 };
     let step = Watch::new().step(seen);
     assert!(step.yields && step.samples);
-    let step = Watch::new().step(Seen { threads: 2, ..seen });
-    assert!(!step.yields && !step.samples && step.next_us.is_some());
+    // The threads that started it have gone.
+    let mut watch = Watch::new();
+    watch.step(seen);
+    let step = watch.step(Seen { now_us: 5 + tuning::END_US, threads: 2, ..seen });
+    assert!(!step.yields && !step.samples && step.next_us.is_none());
+}
+
+/// A program at a low address, and a no-operation whose fixed bytes lead far down.
+#[test]
+fn no_jump_leads_below_the_first_address() {
+    for (start, count) in [(0x40_1000, 0), (START, 1)] {
+        let mut bytes = LOOP.to_vec();
+        bytes.extend([0xc3, 0xc3, 0xc3, 0xc3, 0xc3]);
+        bytes.extend(NOPS[2]);
+        bytes.extend([0x48, 0x89, 0xf8, 0xc3]);
+        let code = Code { start, bytes: &bytes };
+        let found = WaitLoop::around(&code, start).unwrap();
+        let jumps: Vec<HiddenJump> = HiddenJump::near(&code, &found).collect();
+        assert_eq!(jumps.len(), count);
+        for jump in jumps {
+            // 0xf88948 is the high part of the distance.
+            assert_eq!(jump.targets().0, jump.at + 5 - 0x0776_b800);
+        }
+    }
+}
+
+/// Two loops and two no-operations, each of which borrows bytes of the next piece.
+#[test]
+fn a_second_detour_leaves_the_first_one_as_it_is() {
+    // cmp (%rdi), %eax; jne: the changed byte is the fourth.
+    let tiny: &[u8] = &[0x3b, 0x07, 0x75, 0xfc];
+    for pieces in
+        [[NOPS[3], tiny, NOPS[3], NOPS[0]], [NOPS[3], NOPS[3], tiny, NOPS[2]], [tiny, NOPS[3], NOPS[0], tiny]]
+    {
+        let mut bytes = vec![0xc3; 64];
+        for piece in pieces {
+            bytes.extend(piece);
+            while !bytes.len().is_multiple_of(8) {
+                bytes.push(0x90);
+            }
+        }
+        bytes.extend(LOOP);
+        bytes.resize(160, 0xc3);
+        let code = Code { start: START, bytes: &bytes };
+        let loops: Vec<WaitLoop> = (0..160).filter_map(|at| around(&bytes, at)).collect();
+        for first in &loops {
+            for jump in HiddenJump::near(&code, first) {
+                let made = Detour::new(first, &jump, jump.targets().0).unwrap();
+                for second in loops.iter().filter(|second| second.jump != first.jump) {
+                    for other in HiddenJump::near(&code, second).filter(|other| other.at != jump.at) {
+                        let then = Detour::new(second, &other, other.targets().0).unwrap();
+                        let hidden = jump.at..jump.at + 5;
+                        let hits = |write: &super::detour::Write| {
+                            (write.at..write.at + write.bytes().len() as u64).any(|at| hidden.contains(&at))
+                        };
+                        let disturbs = hits(&then.far) || hits(&then.near);
+                        assert_eq!(other.spares(second, jump.at), !disturbs, "{made:?} {then:?}");
+                    }
+                }
+            }
+        }
+        assert!(loops.iter().any(|found| found.jump != loops[0].jump), "several loops");
+    }
 }
 
 #[test]

@@ -47,8 +47,9 @@ pub struct Step {
 
 /// Decisions about one process, from one observation to the next.
 ///
-/// A loop yields only while the process has more threads than CPUs, and threads were taken off
-/// their CPUs a moment ago. Threads are sampled only then, in windows that become rare while they
+/// A loop yields only if the process had more threads than CPUs a moment ago, and threads were
+/// taken off their CPUs then. Nested teams start and end threads all the time, so that the number
+/// at one moment says little. Threads are sampled only then, in windows that become rare while they
 /// show nothing new.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Watch {
@@ -72,21 +73,20 @@ impl Watch {
     /// Decides what is done until the next observation.
     pub fn step(&mut self, seen: Seen) -> Step {
         let now = seen.now_us;
-        let crowded = seen.threads > seen.cpus;
         // The first observation has none to compare with. Sampling a window too early costs little.
         let switched = self.last.is_none_or(|last| seen.switches > last.switches);
-        if self.last.is_none() || crowded {
+        // The watch begins with a thread more than there are CPUs.
+        if self.last.is_none() || seen.threads > seen.cpus {
             self.crowded_us = now;
         }
         self.last = Some(seen);
         if now.saturating_sub(self.crowded_us) >= END_US {
             return Step { yields: false, samples: false, next_us: None };
         }
-        if crowded && switched {
+        if switched {
             self.contested_us = Some(now);
         }
-        let recent = |at: u64| now.saturating_sub(at) < YIELDING_US;
-        let yields = crowded && self.contested_us.is_some_and(recent);
+        let yields = self.contested_us.is_some_and(|at| now.saturating_sub(at) < YIELDING_US);
         if seen.found > 0 {
             (self.pause_us, self.window_us) = (PAUSE_US.0, now);
         }

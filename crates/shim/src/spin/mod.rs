@@ -1,8 +1,8 @@
 //! Wait loops in the program's own code, which yield while the process has more threads than CPUs.
 //!
-//! The launcher asks for it by a variable ([`trimtab_core::spin`]). When a process gets more threads
-//! than CPUs, a *helper*, a thread of this library, samples the instruction addresses of the
-//! others, proves which of them are in wait loops, and leads the backward jumps of these loops
+//! The launcher asks for it by a variable ([`trimtab_core::spin`]). When a process gets more
+//! threads than CPUs, a *helper*, a thread of this library, samples the instruction addresses of
+//! the others, proves which of them are in wait loops, and leads the backward jumps of these loops
 //! through instructions that yield ([`patch`]). It ends when the threads are no longer more than
 //! the CPUs.
 //!

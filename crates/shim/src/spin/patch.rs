@@ -10,7 +10,7 @@ use crate::objects;
 use libc::c_int;
 use std::ops::ControlFlow;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::*};
-use trimtab_core::spin::detour::{Detour, REACH, Slot, TRAMPOLINE, Write, trampoline};
+use trimtab_core::spin::detour::{Detour, HiddenJump, REACH, TRAMPOLINE, Write, trampoline};
 use trimtab_core::spin::wait_loop::{Code, WaitLoop};
 
 /// Most loops that are changed.
@@ -30,10 +30,10 @@ pub(super) struct Loop {
     pub(super) yields: AtomicU64,
     /// Address of its jump; 0 if the place is free.
     pub(super) jump: AtomicU64,
+    /// Address of the hidden jump of its detour; 0 if it has none.
+    hidden: AtomicU64,
     /// Whether it got a detour.
     pub(super) changed: AtomicU64,
-    /// Most threads that were seen in it in one window.
-    pub(super) threads: AtomicU64,
 }
 
 impl Loop {
@@ -41,8 +41,8 @@ impl Loop {
         yielding: AtomicU64::new(0),
         yields: AtomicU64::new(0),
         jump: AtomicU64::new(0),
+        hidden: AtomicU64::new(0),
         changed: AtomicU64::new(0),
-        threads: AtomicU64::new(0),
     };
 }
 
@@ -57,7 +57,9 @@ pub(super) fn note_code() {
     let own = note_code as *const () as usize;
     let mut at = 0;
     objects::visit::<()>(|object| {
-        if let Some((start, end)) = OBJECTS.get(at).filter(|_| !object.holds(own)) {
+        // Neither this library's code nor the kernel's page of functions.
+        let excluded = object.holds(own) || object.file().starts_with(b"linux-vdso");
+        if let Some((start, end)) = OBJECTS.get(at).filter(|_| !excluded) {
             let range = object.range();
             start.store(range.start as u64, Relaxed);
             end.store(range.end as u64, Relaxed);
@@ -117,10 +119,14 @@ impl Memory {
     }
 
     fn lead_through_trampoline(&self, code: &Code<'_>, found: &WaitLoop, known: &Loop) -> Option<()> {
-        let (slot, at) = Slot::near(code, found).find_map(|slot| Some((slot, room_in(slot.targets())?)))?;
+        let others = || loops().map(|other| other.hidden.load(Relaxed)).filter(|&at| at != 0);
+        let (jump, at) = HiddenJump::near(code, found)
+            .filter(|jump| others().all(|other| jump.spares(found, other)))
+            .find_map(|jump| Some((jump, room_in(jump.targets())?)))?;
         let state = (&raw const *known).addr() as u64;
         let made = trampoline(at, found.head, state)?;
-        let detour = Detour::new(found, &slot, at)?;
+        let detour = Detour::new(found, &jump, at)?;
+        known.hidden.store(jump.at, Relaxed);
         let hidden = self.put(at, &made)
             && system::make_executable(at & !(PAGE - 1), pages_of(at))
             && self.replace(code, &detour.far)

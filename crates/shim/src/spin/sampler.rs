@@ -35,12 +35,12 @@ struct Attributes {
 }
 
 /// Event of one thread with the memory for its samples.
-struct Event {
+struct ThreadSamples {
     file: c_int,
     memory: *mut c_void,
 }
 
-impl Event {
+impl ThreadSamples {
     fn open(thread: u32) -> Option<Self> {
         const SOFTWARE: u32 = 1;
         const TASK_CLOCK: u64 = 1;
@@ -96,7 +96,7 @@ impl Event {
     }
 }
 
-impl Drop for Event {
+impl Drop for ThreadSamples {
     fn drop(&mut self) {
         // SAFETY: mapped by `open`, and not used again.
         unsafe { libc::munmap(self.memory, 2 * PAGE) };
@@ -106,7 +106,7 @@ impl Drop for Event {
 
 /// Threads that are being sampled.
 pub(super) struct Samples {
-    events: [Option<Event>; THREADS_MAX],
+    events: [Option<ThreadSamples>; THREADS_MAX],
 }
 
 impl Samples {
@@ -125,7 +125,7 @@ impl Samples {
         });
         let mut made = Self { events: [const { None }; THREADS_MAX] };
         for event in made.events.iter_mut().take(count) {
-            *event = threads.get(*turn % count).and_then(|&thread| Event::open(thread));
+            *event = threads.get(*turn % count).and_then(|&thread| ThreadSamples::open(thread));
             *turn += 1;
         }
         made.events.iter().any(Option::is_some).then_some(made)
