@@ -8,7 +8,7 @@ use crate::ticks::monotonic_ns;
 use crate::{errno, plan, real};
 use libc::c_void;
 use std::mem::MaybeUninit;
-use std::ptr::{null, null_mut};
+use std::ptr::null_mut;
 use std::sync::atomic::Ordering::*;
 use trimtab_core::spin::{Seen, Watch};
 
@@ -18,18 +18,22 @@ pub(super) fn start() -> bool {
         let mut all = MaybeUninit::uninit();
         let mut before = MaybeUninit::uninit();
         let mut thread = MaybeUninit::uninit();
-        // SAFETY: each set is initialised by the call that gets it first; the new thread inherits
-        // the signals that are blocked here, and this thread's are put back.
+        let mut attr = MaybeUninit::uninit();
+        // SAFETY: each object is initialised by the call that gets it first; the new thread
+        // inherits the signals that are blocked here, and this thread's are put back.
         unsafe {
+            if libc::pthread_attr_init(attr.as_mut_ptr()) != 0 {
+                return false;
+            }
+            libc::pthread_attr_setdetachstate(attr.as_mut_ptr(), libc::PTHREAD_CREATE_DETACHED);
             libc::sigfillset(all.as_mut_ptr());
             if libc::sigprocmask(libc::SIG_BLOCK, all.as_ptr(), before.as_mut_ptr()) != 0 {
                 return false;
             }
-            let made = real::pthread_create(thread.as_mut_ptr(), null(), run as *const c_void, null_mut());
+            let made =
+                real::pthread_create(thread.as_mut_ptr(), attr.as_ptr(), run as *const c_void, null_mut());
             libc::sigprocmask(libc::SIG_SETMASK, before.as_ptr(), null_mut());
-            if made == 0 {
-                libc::pthread_detach(thread.assume_init());
-            }
+            libc::pthread_attr_destroy(attr.as_mut_ptr());
             made == 0
         }
     })
@@ -87,10 +91,8 @@ fn watch() -> bool {
             return true;
         };
         found = 0;
-        if !step.samples {
-            system::sleep_us(next_us);
-        } else if is_traced() {
-            // A debugger would show code that is not in the file.
+        // A debugger would show code that is not in the file.
+        if !step.samples || is_traced() {
             system::sleep_us(next_us);
         } else {
             let Some(samples) = Samples::begin(own, &mut turn) else {
