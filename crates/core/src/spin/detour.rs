@@ -11,8 +11,8 @@
 //! A jump has five bytes: its code and a distance of four, the lowest first. The longest form has
 //! room for all of them. In a shorter form the last bytes of the distance are those of the
 //! instructions that follow, which stay. So they determine where the trampoline must be, up to the
-//! bytes that are free ([`HiddenJump::targets`]). The trick is known from binary rewriting as instruction
-//! punning (Chamith and others, PLDI 2017; E9Patch, PLDI 2020).
+//! bytes that are free ([`HiddenJump::targets`]). The trick is known from binary rewriting as
+//! instruction punning (Chamith and others, PLDI 2017; E9Patch, PLDI 2020).
 //!
 //! The trampoline keeps all registers. It changes the flags, which the loop does not read before it
 //! sets them ([`WaitLoop`]). It uses the stack below the 128 bytes that belong to the function.
