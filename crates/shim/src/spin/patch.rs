@@ -160,7 +160,7 @@ fn room_in((first, last): (u64, u64)) -> Option<u64> {
     const TRIES: u64 = 32;
     let step = ((last - first) / TRIES).next_multiple_of(PAGE);
     // The middle of a large range is the program itself, so the tries begin at its ends.
-    let large = (1..TRIES).filter_map(|step_at| first.checked_add(step_at * step & !(PAGE - 1)));
+    let large = (1..TRIES).filter_map(|step_at| first.checked_add((step_at * step) & !(PAGE - 1)));
     let small = [first].into_iter().filter(|_| last - first < 2 * PAGE);
     let fits = |at: &u64| (first..=last).contains(at) && *at >= 1 << 16;
     small.chain(large).filter(fits).find(|&at| system::map_at(at & !(PAGE - 1), pages_of(at)))
