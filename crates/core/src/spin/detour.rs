@@ -148,8 +148,8 @@ pub struct Detour {
 }
 
 impl Detour {
-    /// Returns how a wait loop gets by a hidden jump to a trampoline; `None` if the jump cannot lead
-    /// there.
+    /// Returns how a wait loop gets by a hidden jump to a trampoline; `None` if the jump cannot
+    /// lead there.
     pub fn new(found: &WaitLoop, hidden: &HiddenJump, trampoline: u64) -> Option<Self> {
         let (first, last) = hidden.targets();
         if !(first..=last).contains(&trampoline) {
