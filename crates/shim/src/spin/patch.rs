@@ -37,16 +37,18 @@ pub(super) struct Loop {
 }
 
 impl Loop {
-    const NEW: Self = Self {
-        yielding: AtomicU64::new(0),
-        yields: AtomicU64::new(0),
-        jump: AtomicU64::new(0),
-        hidden: AtomicU64::new(0),
-        changed: AtomicU64::new(0),
-    };
+    const fn new() -> Self {
+        Self {
+            yielding: AtomicU64::new(0),
+            yields: AtomicU64::new(0),
+            jump: AtomicU64::new(0),
+            hidden: AtomicU64::new(0),
+            changed: AtomicU64::new(0),
+        }
+    }
 }
 
-static LOOPS: [Loop; LOOPS_MAX] = [const { Loop::NEW }; LOOPS_MAX];
+static LOOPS: [Loop; LOOPS_MAX] = [const { Loop::new() }; LOOPS_MAX];
 /// Ranges of the objects with which the program started: first address, and end.
 static OBJECTS: [(AtomicU64, AtomicU64); OBJECTS_MAX] =
     [const { (AtomicU64::new(0), AtomicU64::new(0)) }; OBJECTS_MAX];
