@@ -99,6 +99,7 @@ fn options(world: &World, args: &RunArgs, situation: &Situation) -> Result<Optio
         jobserver: run.jobserver,
         slice: run.slice,
         preempt: run.preempt,
+        spin: run.spin,
         wait_policy: run.wait_policy,
         pin: run.pin,
         env: run.env,

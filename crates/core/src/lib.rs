@@ -65,6 +65,7 @@ pub mod sampling_budget;
 pub mod sampling_overhead;
 pub mod set;
 pub mod setting;
+pub mod spin;
 pub mod stats;
 pub mod study;
 pub mod sync_stats;

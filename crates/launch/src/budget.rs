@@ -97,8 +97,13 @@ pub(crate) fn decide(
     Ok((Some(BudgetPlan { cores, rule }), Some(LaunchReason::note(Topic::Threads, text))))
 }
 
-/// Returns why the preload library, which bounds teams, does not get into the program.
-fn missing<'a>(request: &LaunchRequest, facts: &'a LaunchFacts, preload: &'a Preload) -> Option<&'a str> {
+/// Returns why the preload library, which carries out what is asked for, does not get into the
+/// program.
+pub(crate) fn missing<'a>(
+    request: &LaunchRequest,
+    facts: &'a LaunchFacts,
+    preload: &'a Preload,
+) -> Option<&'a str> {
     if request.env == EnvMode::Keep {
         return Some("--env keep leaves variables alone, and the preload library needs some");
     }

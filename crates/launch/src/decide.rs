@@ -11,7 +11,7 @@ use crate::family::Family;
 use crate::jobserver::{self, JobserverPlan};
 use crate::launchers::{self, ForLaunchers};
 use crate::nesting::{self, Nesting};
-use crate::options::{EnvMode, PinMode};
+use crate::options::{EnvMode, PinMode, SpinMode};
 use crate::origin::ValueOrigin;
 use crate::place::{Placed, cores, place};
 use crate::plan::{LaunchPlan, Questions, RankPart, RankPlan, WaitPlan, WatchPlan};
@@ -20,7 +20,7 @@ use crate::ranks::Role;
 use crate::reason::{LaunchReason, Topic};
 use crate::refusal::Refusal;
 use crate::request::{LaunchRequest, Sourced};
-use crate::tell;
+use crate::{spin, tell};
 use trimtab_core::balance::Kind;
 use trimtab_core::handoff::Missed;
 use trimtab_core::place::runtimes::{BINDING_VARIABLES, Runtime};
@@ -99,9 +99,13 @@ pub fn decide(request: &LaunchRequest, facts: &LaunchFacts) -> Result<LaunchPlan
     preload::count_sync(request, facts, &mut variables);
     let (budget, told) = budget::decide(request, facts, &preload, deciding.plan.threads)?;
     reasons.extend(told);
-    if budget.is_some() && budget::starts_others(facts) {
+    let (spin, told) = spin::decide(request, facts, &preload)?;
+    reasons.extend(told);
+    let for_others = budget.is_some() || request.spin == SpinMode::Yield;
+    if for_others && budget::starts_others(facts) {
         preload::load(request, facts, &mut variables);
     }
+    variables.extend(spin);
     let (jobserver, told) = jobserver::decide(request, facts, placed.plan.threads)?;
     if request.env != EnvMode::Print {
         deciding.tell(&preload, teams.nesting.as_ref(), &variables, &wait, &mut reasons);
@@ -250,6 +254,7 @@ impl<'a> Deciding<'a> {
         let floats = places || nesting.is_some() || (self.own.is_some() && !self.bound);
         let more = nesting.is_some()
             || budget::rule(self.request).is_some()
+            || self.request.spin == SpinMode::Yield
             || (self.plan.threads as usize) < self.plan.mask.len();
         let mask_only = self.request.mask_only.is_some();
         let program = self.facts.program.as_ref();

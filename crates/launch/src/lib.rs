@@ -86,6 +86,7 @@ pub mod reason;
 mod refusal;
 pub mod request;
 pub mod rules;
+mod spin;
 mod tell;
 pub mod variables;
 

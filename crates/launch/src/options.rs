@@ -105,6 +105,15 @@ words! {
     Pipe = "pipe",
 }
 
+words! {
+    /// Treatment of loops in the program's own code that only wait. [`Options`] has an example.
+    SpinMode, "treatment of spinning threads",
+    /// They spin.
+    Keep = "keep",
+    /// They yield while the program has more threads than CPUs.
+    Yield = "yield",
+}
+
 impl From<Thp> for HugePages {
     fn from(thp: Thp) -> Self {
         match thp {
@@ -176,6 +185,8 @@ pub struct Options {
     pub slice: Option<f64>,
     /// Period of preemption between the kernel's ticks; `None`: no preemption.
     pub preempt: Option<PreemptPeriod>,
+    /// Treatment of loops in the program's own code that only wait.
+    pub spin: Option<SpinMode>,
     /// How threads wait.
     pub wait_policy: Option<WaitPolicy>,
     /// How threads are pinned.
@@ -319,6 +330,9 @@ mod tests {
             assert_eq!(value.to_string().parse(), Ok(value));
         }
         for &value in Thp::ALL {
+            assert_eq!(value.to_string().parse(), Ok(value));
+        }
+        for &value in SpinMode::ALL {
             assert_eq!(value.to_string().parse(), Ok(value));
         }
         for &value in JobserverForm::ALL {

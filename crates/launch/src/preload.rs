@@ -125,7 +125,7 @@ fn handoff(plan: &Plan, pin: Pin, pid: u32) -> Handoff {
     Handoff { pid, mask: plan.mask.clone(), slots, pin, threads }
 }
 
-fn variable(name: &str, action: Action) -> Variable {
+pub(crate) fn variable(name: &str, action: Action) -> Variable {
     Variable { name: name.to_owned(), reader: READER, action }
 }
 

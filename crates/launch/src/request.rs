@@ -10,7 +10,7 @@
 //! fits the cores of the launch.
 
 use crate::asked_teams::{self, AskedTeams};
-use crate::options::{EnvMode, JobserverForm, Options, PinMode, Thp};
+use crate::options::{EnvMode, JobserverForm, Options, PinMode, SpinMode, Thp};
 use crate::origin::ValueOrigin;
 use crate::preempt::PreemptPeriod;
 use crate::reason::{LaunchReason, Topic};
@@ -147,6 +147,8 @@ pub struct LaunchRequest {
     pub slice: OnCores<Option<f64>>,
     /// Period of preemption between the kernel's ticks; `None`: no preemption.
     pub preempt: Option<PreemptPeriod>,
+    /// Treatment of loops in the program's own code that only wait.
+    pub spin: SpinMode,
     /// Whether the allocator is set to request huge pages.
     pub allocator: OnCores<bool>,
     /// Treatment of thread counts above the number of CPUs of the run.
@@ -264,6 +266,7 @@ impl LaunchRequest {
             wait: layers.on_cores(options.wait_policy, tuned.wait_policy, WaitPolicy::default()),
             slice: layers.on_cores(options.slice.map(Some), tuned.slice.map(Some), None),
             preempt: options.preempt,
+            spin: options.spin.unwrap_or_default(),
             allocator: layers.on_cores(
                 options.thp.map(|thp| thp == Thp::On),
                 tuned.thp.map(|thp| thp == Thp::On),

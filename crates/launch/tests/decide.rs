@@ -150,6 +150,39 @@ fn one_line_without_v_says_that_other_programs_leave_fewer_cores() {
 }
 
 #[test]
+fn wait_loops_yield_only_on_request_and_where_the_library_gets_into_the_program() {
+    let name = trimtab_core::spin::VARIABLE;
+    let with = |spin: Option<&str>, strict: bool, given: &[(&str, &str)], facts: &LaunchFacts| {
+        let spin = spin.map(|word| word.parse().unwrap());
+        let sources = Sources { options: Options { spin, strict, ..Options::default() }, ..sources(given) };
+        decide(&LaunchRequest::merge(sources).unwrap(), facts)
+    };
+    let action = |plan: &LaunchPlan| {
+        let found = plan.environment.iter().find(|variable| variable.name == name);
+        found.map(|variable| variable.action.clone())
+    };
+    let facts = facts("core:4");
+    for spin in [None, Some("keep")] {
+        assert_eq!(action(&with(spin, false, &[], &facts).unwrap()), None);
+        // The variable of a run around this one does not count.
+        let inner = with(spin, false, &[(name, "1 yield")], &facts).unwrap();
+        assert!(matches!(action(&inner), Some(Action::Unset { .. })), "{:?}", action(&inner));
+    }
+    let none = LaunchFacts { library: Err("it is not installed".into()), ..facts.clone() };
+    let plan = with(Some("yield"), false, &[], &none).unwrap();
+    assert_eq!(action(&plan), None);
+    assert!(said(&plan).contains("--spin yield has no effect: "), "{}", said(&plan));
+    assert!(with(Some("yield"), true, &[], &none).is_err());
+    let plan = with(Some("yield"), false, &[], &facts).unwrap();
+    if cfg!(target_arch = "x86_64") {
+        assert!(matches!(action(&plan), Some(Action::Set { value }) if value == "1 yield"));
+        assert!(matches!(plan.preload, Preload::Goes { .. }), "{:?}", plan.preload);
+    } else {
+        assert!(said(&plan).contains("x86-64 only"), "{}", said(&plan));
+    }
+}
+
+#[test]
 fn a_budget_is_there_only_on_request() {
     let with = |fit: Option<trimtab_core::place::Fit>, facts: &LaunchFacts| {
         let options = Options { fit, ..Options::default() };

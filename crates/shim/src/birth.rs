@@ -9,7 +9,7 @@
 use crate::attr::Attr;
 use crate::cpus::Cpus;
 use crate::slots::{self, TURNS};
-use crate::{nest, plan, plan::AppliedPlan, real, runtimes};
+use crate::{nest, plan, plan::AppliedPlan, real, runtimes, spin};
 use libc::{c_int, c_void, pthread_attr_t, pthread_t};
 
 /// Start routine. It may unwind: `pthread_exit` and cancellation do.
@@ -21,6 +21,24 @@ type Routine = unsafe extern "C-unwind" fn(*mut c_void) -> *mut c_void;
 /// # Safety
 /// As `pthread_create(3)`.
 pub(crate) unsafe fn create(
+    thread: *mut pthread_t,
+    attr: *const pthread_attr_t,
+    routine: *const c_void,
+    argument: *mut c_void,
+) -> c_int {
+    // SAFETY: the caller's contract.
+    let result = unsafe { create_placed(thread, attr, routine, argument) };
+    if result == 0 {
+        spin::note_birth();
+    }
+    result
+}
+
+/// Creates a thread in its place, if it has one.
+///
+/// # Safety
+/// As `pthread_create(3)`.
+unsafe fn create_placed(
     thread: *mut pthread_t,
     attr: *const pthread_attr_t,
     routine: *const c_void,

@@ -18,9 +18,11 @@
 //! - It keeps the program's own settings: an affinity in a thread attribute, and a mask that a
 //!   thread set for itself outside of parallel regions. A thread that this library bound to its
 //!   slot gets the CPUs of the plan when it counts CPUs, as the other threads do (`narrowed`).
-//! - It holds no lock while it calls foreign code, keeps no descriptor and starts no thread. Its
-//!   state is in static storage. It allocates only for nested teams and for counting, in ordinary
-//!   code of the thread that opens a team.
+//! - It holds no lock while it calls foreign code and keeps no descriptor. Its state is in static
+//!   storage. It allocates only for nested teams and for counting, in ordinary code of the thread
+//!   that opens a team.
+//! - It starts no thread, and changes no code of the program, unless the user asked for that
+//!   (`spin`).
 //! - It needs no symbol that musl or an older glibc lacks (`imports`, `unwinder`). Loaded by
 //!   another C library than glibc, it has no plan.
 //!
@@ -84,6 +86,8 @@ mod runtimes;
 #[cfg_attr(test, allow(dead_code))]
 mod shared_page;
 mod slots;
+#[cfg_attr(test, allow(dead_code))]
+mod spin;
 mod ticks;
 mod unwinder;
 
@@ -337,6 +341,7 @@ extern "C" fn loaded() {
     linked::note_start();
     meter::begin();
     budget::begin();
+    spin::begin();
     // Without an unwinder, the library cannot catch its own faults, and no thread of the host can
     // unwind through its functions.
     if plan::current().is_some_and(AppliedPlan::is_of_this_process) && !unwinder::find() {

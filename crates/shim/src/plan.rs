@@ -69,6 +69,7 @@ pub(crate) fn guarded<T>(work: impl FnOnce() -> Option<T>) -> Option<T> {
         }
         crate::nest::stand_down();
         crate::budget::stand_down();
+        crate::spin::stand_down();
         std::mem::forget(fault); // its destructor may be as broken
         None
     })

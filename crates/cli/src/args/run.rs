@@ -11,7 +11,7 @@ use trimtab_core::place::waiting::WaitPolicy;
 use trimtab_core::place::{Amount, Fit, MemoryRequest, MemorySize, Smt, Strategy};
 use trimtab_core::setting::{SLICES, Setting};
 use trimtab_core::topology::{CpuNames, DeviceName};
-use trimtab_launch::options::JobserverForm;
+use trimtab_launch::options::{JobserverForm, SpinMode};
 use trimtab_launch::preempt::PreemptPeriod;
 use trimtab_launch::{EnvMode, PinMode, Thp};
 
@@ -247,6 +247,18 @@ pub struct RunOnly {
     #[arg(long, value_name = "US", num_args = 0..=1, require_equals = true, default_missing_value = "100",
           hide_short_help = true, help_heading = CONTROL)]
     pub preempt: Option<PreemptPeriod>,
+    /// Treatment of loops in the program's own code that only wait for a flag, on which a wait
+    /// policy has no effect: keep (they spin; the default) or yield (they yield while the program
+    /// has more threads than CPUs).
+    ///
+    /// With yield, the preload library looks for such loops while threads are more than CPUs, and
+    /// leads their backward jump, in memory, through instructions that yield. The program's threads
+    /// receive no signal. It needs x86-64, Linux 5.9 and the permission to sample
+    /// (kernel.perf_event_paranoid at most 2); without these the program runs as with keep.
+    /// --report names the loops and counts their yields.
+    #[arg(long, value_name = "HOW", value_parser = words::Words::<SpinMode>::of(SpinMode::words()),
+          hide_possible_values = true, hide_short_help = true, help_heading = CONTROL)]
+    pub spin: Option<SpinMode>,
     /// Be one of the ranks that --ranks starts.
     #[arg(long, hide = true, requires = "ranks")]
     pub as_rank: bool,

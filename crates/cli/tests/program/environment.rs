@@ -77,6 +77,21 @@ fn a_budget_goes_to_the_program_only_on_request() {
     }
 }
 
+#[cfg(target_arch = "x86_64")]
+#[test]
+fn wait_loops_are_asked_to_yield_only_on_request() {
+    let sandbox = Sandbox::new();
+    let variable = trimtab_core::spin::VARIABLE;
+    for (options, value) in
+        [("-c 1", None), ("-c 1 --spin keep", None), ("-c 1 --spin yield", Some("1 yield"))]
+    {
+        assert_eq!(inside(sandbox.run(options)).get(variable).map(String::as_str), value, "{options}");
+    }
+    let refused = sandbox.run("--spin sleep").arg("true").ends();
+    assert!(refused.stderr.contains("keep, yield"), "{refused}");
+    refused.fails_with(125, "'sleep'");
+}
+
 #[test]
 fn teams_of_a_run_share_its_budget_and_the_report_counts_them() {
     let program = need!(openmp(), "gcc is needed");

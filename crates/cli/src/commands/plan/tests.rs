@@ -17,7 +17,7 @@ use trimtab_linux::ledger::Held;
 
 /// Options; each line is absent or has one of its values, which may be several options. `@` is a
 /// folder of the launch's own.
-const OPTIONS: [&[&str]; 27] = [
+const OPTIONS: [&[&str]; 28] = [
     &["-c1", "-c2", "-c50%", "-cnode", "-c3", "--cpus=0", "--cpus=0-1", "--cpus=core:0", "--cpus=N:99"],
     &["--near=lo", "--near=gpu:99", "--near=file:/"],
     &["--strategy=scatter", "--strategy=stride:2"],
@@ -37,6 +37,7 @@ const OPTIONS: [&[&str]; 27] = [
     &["--jobserver", "--jobserver=auto", "--jobserver=fifo", "--jobserver=pipe"],
     &["--slice=1"],
     &["--preempt", "--preempt=100"],
+    &["--spin=keep", "--spin=yield"],
     &[
         "--wait-policy=auto",
         "--wait-policy=sleep",
@@ -76,7 +77,7 @@ const NOT_DRAWN: [(&str, &str); 2] = [
 ];
 
 /// Options of which each value is drawn: those with a closed list of words.
-const EVERY_VALUE: [&str; 7] = ["thp", "fit", "jobserver", "wait-policy", "pin", "env", "balance"];
+const EVERY_VALUE: [&str; 8] = ["thp", "fit", "spin", "jobserver", "wait-policy", "pin", "env", "balance"];
 
 /// Variables; each line is absent or has one of its values.
 const VARIABLES: [&[(&str, &str)]; 10] = [
