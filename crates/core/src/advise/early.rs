@@ -1,0 +1,130 @@
+//! Early diagnosis: more computing threads than CPUs, none of which ever sleeps.
+//!
+//! Problem: a program whose threads spin on flags while others have no CPU can take hundreds of
+//! times as long as it should. The run that shows this would itself take as long. Idea: the
+//! diagnosis needs no end of the run. If for a second more threads than CPUs wanted a CPU, and none
+//! of them gave its CPU away by sleeping, then fewer threads have to be tried.
+//!
+//! Properties: threads that sleep, threads that began or ended during the window, and threads whose
+//! switches cannot be read give no diagnosis. Independent computing threads look the same: the
+//! trials tell the difference.
+
+use crate::time::Span;
+use std::collections::BTreeMap;
+
+/// Length of the window.
+pub const WINDOW: Span = Span::from_ms(1_000);
+/// Samples that a window has, at least.
+pub const SAMPLES_MIN: usize = 4;
+
+/// A thread in one sample.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct ThreadSample {
+    /// Thread.
+    pub id: u32,
+    /// Process of the thread.
+    pub process: u32,
+    /// Whether it had a CPU or wanted one.
+    pub running: bool,
+    /// Number of its voluntary switches so far; `None` if they cannot be read.
+    pub voluntary: Option<u64>,
+}
+
+/// All threads of a program at one moment.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct TreeSample {
+    /// Time since the start of the program.
+    pub at: Span,
+    /// Threads.
+    pub threads: Vec<ThreadSample>,
+}
+
+impl TreeSample {
+    /// Returns the number of threads that had a CPU or wanted one.
+    pub fn running(&self) -> usize {
+        self.threads.iter().filter(|thread| thread.running).count()
+    }
+
+    /// Returns the number of running threads of each process that has one.
+    pub fn by_process(&self) -> BTreeMap<u32, u32> {
+        let mut all = BTreeMap::new();
+        for thread in self.threads.iter().filter(|thread| thread.running) {
+            *all.entry(thread.process).or_insert(0) += 1;
+        }
+        all
+    }
+}
+
+/// Returns the number of threads that computed without a voluntary switch during the last
+/// [`WINDOW`], if they are more than the CPUs.
+pub fn crowd(samples: &[TreeSample], cpus: u32) -> Option<u32> {
+    let last = samples.last()?;
+    let first = samples.iter().rposition(|sample| last.at.less(sample.at) >= WINDOW)?;
+    let window = &samples[first..];
+    if window.len() < SAMPLES_MIN {
+        return None;
+    }
+    let begin = &window[0];
+    let computing = begin.threads.iter().filter(|thread| {
+        thread.voluntary.is_some()
+            && window.iter().all(|sample| {
+                let same = |one: &&ThreadSample| (one.id, one.process) == (thread.id, thread.process);
+                sample
+                    .threads
+                    .iter()
+                    .find(same)
+                    .is_some_and(|one| one.running && one.voluntary == thread.voluntary)
+            })
+    });
+    let count = u32::try_from(computing.count()).unwrap_or(u32::MAX);
+    (cpus > 0 && count > cpus).then_some(count)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Returns samples of this number of spinning threads each 0.25 s.
+    fn spinning(threads: u32, samples: u64) -> Vec<TreeSample> {
+        let thread = |id| ThreadSample { id, process: 1, running: true, voluntary: Some(7) };
+        (0..samples)
+            .map(|at| TreeSample { at: Span::from_ms(250 * at), threads: (0..threads).map(thread).collect() })
+            .collect()
+    }
+
+    #[test]
+    fn threads_that_spin_for_a_second_are_diagnosed_and_not_before() {
+        assert_eq!(crowd(&spinning(4, 5), 2), Some(4));
+        assert_eq!(crowd(&spinning(4, 4), 2), None, "0.75 s");
+        assert_eq!(crowd(&spinning(2, 9), 2), None, "each has a CPU");
+        assert_eq!(crowd(&spinning(4, 9), 0), None, "the CPUs are not known");
+        assert_eq!(crowd(&[], 2), None);
+    }
+
+    #[test]
+    fn a_thread_that_sleeps_comes_or_cannot_be_read_does_not_count() {
+        let mut sleeps = spinning(3, 5);
+        sleeps[4].threads[0].voluntary = Some(8);
+        assert_eq!(crowd(&sleeps, 2), None);
+        let mut comes = spinning(3, 5);
+        comes[0].threads.remove(1);
+        assert_eq!(crowd(&comes, 2), None);
+        let mut waits = spinning(3, 5);
+        waits[2].threads[2].running = false;
+        assert_eq!(crowd(&waits, 2), None);
+        let mut unread = spinning(3, 5);
+        for sample in &mut unread {
+            sample.threads[0].voluntary = None;
+        }
+        assert_eq!(crowd(&unread, 2), None);
+    }
+
+    #[test]
+    fn threads_are_counted_by_process() {
+        let mut sample = spinning(3, 1).remove(0);
+        sample.threads[1].process = 2;
+        sample.threads.push(ThreadSample { id: 9, process: 3, running: false, voluntary: None });
+        assert_eq!(sample.by_process(), BTreeMap::from([(1, 2), (2, 1)]));
+        assert_eq!(sample.running(), 3);
+    }
+}
