@@ -56,7 +56,8 @@ fn rules(budget: f64, first: f64) -> Rules {
 
 /// Draws ways with times over four orders of magnitude.
 fn truths() -> impl Strategy<Value = Vec<Truth>> {
-    let one = (-2.0..2.0_f64, 0..10_u32).prop_map(|(log, fails)| Truth { seconds: 10_f64.powf(log), fails: fails == 0 });
+    let one = (-2.0..2.0_f64, 0..10_u32)
+        .prop_map(|(log, fails)| Truth { seconds: 10_f64.powf(log), fails: fails == 0 });
     prop::collection::vec(one, 2..=6)
 }
 

@@ -17,7 +17,7 @@ use super::known::ProgramFacts;
 use super::libraries::Library;
 use super::load::WaitMode;
 use super::{Advice, Conclusion, Gain, Situation, Topic, fitting, known};
-use crate::place::{Fit, programs};
+use crate::place::{Fit, lower_stated, stated as stated_count};
 use crate::profile::Profile;
 use crate::setting::{Knob, Setting};
 use crate::words::plural;
@@ -128,7 +128,8 @@ pub fn propose(facts: &Facts<'_>) -> Vec<Candidate> {
     // The start of `trimtab run` counts in a short run, so the best portable change is also tried
     // without it.
     if facts.profile.wall.seconds() < SHORT_RUN_S || facts.ended_early {
-        let bare = chosen.iter().take(CANDIDATES_MAX - 1).enumerate().find(|(_, one)| one.change.is_portable());
+        let bare =
+            chosen.iter().take(CANDIDATES_MAX - 1).enumerate().find(|(_, one)| one.change.is_portable());
         if let Some((at, candidate)) = bare.map(|(at, one)| (at, one.clone())) {
             let change = Change { bare: true, ..candidate.change };
             let why = format!("{}; without trimtab, as the run is short", candidate.why);
@@ -143,10 +144,10 @@ pub fn propose(facts: &Facts<'_>) -> Vec<Candidate> {
 fn stated(facts: &Facts<'_>) -> Vec<Candidate> {
     let words: Vec<&str> = facts.command.iter().map(String::as_str).collect();
     let launched = words.first().is_some_and(|first| is_launcher(first));
-    let Some(stated) = programs::stated(&words, launched).filter(|stated| stated.threads > facts.cpus()) else {
+    let Some(stated) = stated_count(&words, launched).filter(|stated| stated.threads > facts.cpus()) else {
         return Vec::new();
     };
-    let Some(command) = programs::with_count(&words, launched, facts.cpus()) else { return Vec::new() };
+    let Some(command) = lower_stated(&words, launched, facts.cpus()) else { return Vec::new() };
     let why = format!("{stated}, and there are {}", plural(facts.cpus(), "CPU"));
     let change = Change { command: Some(command), ..Change::default() };
     vec![facts.candidate(change, why, None, 0.6)]
@@ -187,12 +188,22 @@ fn pools(facts: &Facts<'_>) -> Vec<Candidate> {
     }
     if facts.is_crowded() && !variables.is_empty() {
         let change = Change { variables, ..Change::default() };
-        all.push(facts.candidate(change, format!("{}, on {} CPUs", signs.join("; "), facts.cpus()), None, 0.4));
+        all.push(facts.candidate(
+            change,
+            format!("{}, on {} CPUs", signs.join("; "), facts.cpus()),
+            None,
+            0.4,
+        ));
     }
     // One process whose library has more threads than pay: one thread has no barriers.
     if let Some(library) = facts.libraries.iter().find(|one| one.processes <= 1 && one.threads > 1) {
         let change = Change::variable(&library.variable, 1);
-        all.push(facts.candidate(change, format!("{}: one thread has no barriers", library.words()), None, 0.95));
+        all.push(facts.candidate(
+            change,
+            format!("{}: one thread has no barriers", library.words()),
+            None,
+            0.95,
+        ));
     }
     all
 }
@@ -200,7 +211,11 @@ fn pools(facts: &Facts<'_>) -> Vec<Candidate> {
 /// OpenMP teams that several threads of one process open at once.
 fn teams_of_threads(facts: &Facts<'_>) -> Vec<Candidate> {
     let told = facts.told().max(1);
-    if !facts.has_openmp() || !facts.situation.teams.is_empty() || !facts.is_crowded() || facts.threads() <= told {
+    if !facts.has_openmp()
+        || !facts.situation.teams.is_empty()
+        || !facts.is_crowded()
+        || facts.threads() <= told
+    {
         return Vec::new();
     }
     let teams = facts.threads().div_ceil(told).max(2);
@@ -264,7 +279,8 @@ fn counts(facts: &Facts<'_>) -> Vec<Candidate> {
     if !facts.is_crowded() && !waits {
         return Vec::new();
     }
-    let rivals = facts.situation.others.filter(|others| *others >= 0.25).map_or(0, |others| others.ceil() as u32);
+    let rivals =
+        facts.situation.others.filter(|others| *others >= 0.25).map_or(0, |others| others.ceil() as u32);
     let mut sizes = vec![cpus.saturating_sub(rivals).max(1), cpus.div_ceil(2), 1];
     if facts.is_crowded() {
         sizes.insert(0, cpus);
@@ -297,7 +313,10 @@ fn cores(facts: &Facts<'_>) -> Vec<Candidate> {
 fn by_rule(facts: &Facts<'_>, topic: Topic, usual: f64) -> Vec<Candidate> {
     let advised = facts.advice.iter().find(|one| one.topic == topic && one.verdict == Conclusion::Change);
     let change = advised.map(|one| (Change { setting: one.setting.clone(), ..Change::default() }, one));
-    change.map(|(change, one)| facts.candidate(change, one.words.clone(), one.gain, usual)).into_iter().collect()
+    change
+        .map(|(change, one)| facts.candidate(change, one.words.clone(), one.gain, usual))
+        .into_iter()
+        .collect()
 }
 
 /// Another wait policy than the present one.
@@ -311,7 +330,10 @@ fn waiting(facts: &Facts<'_>) -> Vec<Candidate> {
     let variables: BTreeMap<String, Option<String>> = set.map(|name| ((*name).to_owned(), None)).collect();
     let policy = |word: &str, why: &str, usual: f64| {
         let setting = Setting::new().with(Knob::Wait, word).unwrap_or_default();
-        let gain = program.mode.zip(program.wait_mode_under(Some(word))).filter(|_| program.missing(true).is_empty());
+        let gain = program
+            .mode
+            .zip(program.wait_mode_under(Some(word)))
+            .filter(|_| program.missing(true).is_empty());
         let gain = gain.and_then(|(now, then)| program.gain(&program.now(now), &program.now(then)));
         let change = Change { setting, variables: variables.clone(), ..Change::default() };
         facts.candidate(change, why.to_owned(), gain, usual)

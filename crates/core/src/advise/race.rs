@@ -178,7 +178,8 @@ impl Race {
             // The gain over a baseline is shown, so it gets as many runs as an interval needs.
             Kind::Plain | Kind::Run => {
                 !hopeless
-                    || runs < SAMPLES_MIN && entrant.spent.seconds() < BASELINE_PART * self.rules.budget.seconds()
+                    || runs < SAMPLES_MIN
+                        && entrant.spent.seconds() < BASELINE_PART * self.rules.budget.seconds()
             }
         }
     }

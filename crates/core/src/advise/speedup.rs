@@ -105,7 +105,11 @@ pub fn speedup(baseline: &Entrant, variant: &Entrant, seed: u64) -> Option<Speed
         let slowest = variant.seconds.iter().copied().fold(0.0, f64::max);
         let margin = MARGINS[variant.seconds.len().clamp(1, MARGINS.len()) - 1];
         let low = stopped / (slowest * margin);
-        return (low.is_finite() && low > 0.0).then_some(Speedup { low, likely: stopped / slowest, high: None });
+        return (low.is_finite() && low > 0.0).then_some(Speedup {
+            low,
+            likely: stopped / slowest,
+            high: None,
+        });
     }
     let found = ratio(&baseline.seconds, &variant.seconds, seed)?;
     Some(Speedup { low: found.low, likely: found.likely, high: Some(found.high) })

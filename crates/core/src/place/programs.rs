@@ -206,7 +206,9 @@ impl KnownProgram {
         let mut found: Vec<(&'static str, usize, CountPlace, u32)> = Vec::new();
         for at in 0..end {
             for &(option, value) in self.options {
-                let Some(place) = place_of(option, value, arguments[at], &arguments[at + 1..]) else { continue };
+                let Some(place) = place_of(option, value, arguments[at], &arguments[at + 1..]) else {
+                    continue;
+                };
                 let text = text_of(option, value, arguments[at], &arguments[at + 1..]);
                 let Some(count) = text.and_then(|text| text.parse().ok()).filter(|&count| count > 0) else {
                     continue;
@@ -215,10 +217,13 @@ impl KnownProgram {
             }
         }
         let &(changed, .., own) = found.last()?;
-        let others: Vec<u32> =
-            found.iter().filter(|one| one.0 != changed).map(|one| one.3).collect();
+        let others: Vec<u32> = found.iter().filter(|one| one.0 != changed).map(|one| one.3).collect();
         // `-nt` is a total.
-        let others = if self.multiply && changed != "-nt" { others.iter().fold(1, |all: u32, &one| all.saturating_mul(one)) } else { 1 };
+        let others = if self.multiply && changed != "-nt" {
+            others.iter().fold(1, |all: u32, &one| all.saturating_mul(one))
+        } else {
+            1
+        };
         let count = (threads / others.max(1)).max(1);
         if count >= own {
             return None;
@@ -285,7 +290,7 @@ pub fn stated(command: &[&str], behind_launcher: bool) -> Option<Stated> {
 
 /// Returns the command line with at most this number of threads in place of the count that it
 /// states; `None` if it states none, or no more than that.
-pub fn with_count(command: &[&str], behind_launcher: bool, threads: u32) -> Option<Vec<String>> {
+pub fn lower_stated(command: &[&str], behind_launcher: bool, threads: u32) -> Option<Vec<String>> {
     let words = if behind_launcher { command.len() } else { command.len().min(1) };
     let found = (0..words).find_map(|at| Some((at, KnownProgram::of(file_name(command[at]))?)));
     let (at, known) = found?;
@@ -372,7 +377,7 @@ mod tests {
             ("julia -- -t 4", None),
         ] {
             let words: Vec<&str> = command.split(' ').collect();
-            let lowered = with_count(&words, words[0] == "mpirun", 2).map(|words| words.join(" "));
+            let lowered = lower_stated(&words, words[0] == "mpirun", 2).map(|words| words.join(" "));
             assert_eq!(lowered.as_deref(), then, "{command}");
             // The reader of counts is the oracle.
             if let Some(lowered) = lowered {

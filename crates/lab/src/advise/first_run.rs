@@ -85,12 +85,8 @@ pub(super) fn first_run(world: &World, args: &AdviseArgs) -> Result<FirstRun> {
     let interrupt = Interrupt::listen()?;
     let process = measurement.process();
     interrupt.runs_process(process);
-    let watch = Watch {
-        proc: world.proc(),
-        process,
-        cpus: before.cpus(),
-        ends_early: !args.complete && !args.once,
-    };
+    let watch =
+        Watch { proc: world.proc(), process, cpus: before.cpus(), ends_early: !args.complete && !args.once };
     let (over, ends) = channel::<()>();
     let (done, watched) = std::thread::scope(|scope| {
         let watcher = scope.spawn(move || watch.run(&ends));

@@ -135,8 +135,7 @@ fn from_runs(world: &World, args: &AdviseArgs) -> Result<u8> {
 
 /// Prints the answer.
 fn answer(args: &AdviseArgs, document: &AdviceReport<'_>, notes: &[String]) -> Result<()> {
-    let text =
-        if args.json { serde_json::to_string(document)? } else { page::words(document, notes) };
+    let text = if args.json { serde_json::to_string(document)? } else { page::words(document, notes) };
     Ok(print(&text)?)
 }
 
@@ -194,7 +193,12 @@ impl Judged {
             slices: matches!(slice::get(), Ok(Some(_))),
         };
         let proposed = propose(&facts).into_iter();
-        proposed.map(|candidate| { let line = CommandLine::of(args, &candidate.change); (candidate, line) }).collect()
+        proposed
+            .map(|candidate| {
+                let line = CommandLine::of(args, &candidate.change);
+                (candidate, line)
+            })
+            .collect()
     }
 
     fn document<'a>(
@@ -215,8 +219,7 @@ impl Judged {
                 Choice::Use { entrant } => tested.variants.get(entrant).map(|one| one.command.clone()),
                 Choice::Keep | Choice::Unsure { .. } | Choice::Unknown => None,
             },
-            None => (!self.setting.is_empty())
-                .then(|| CommandLine::of(args, &self.change).line(&words)),
+            None => (!self.setting.is_empty()).then(|| CommandLine::of(args, &self.change).line(&words)),
         };
         let cautions = if tested.is_some() { &[][..] } else { &self.cautions[..] };
         AdviceReport {

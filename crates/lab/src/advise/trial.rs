@@ -123,7 +123,8 @@ fn ended_words(status: ExitStatus) -> String {
 /// Returns the input of a run: the user's input file from its beginning, else none.
 pub(super) fn input() -> Stdio {
     let stdin = rustix::stdio::stdin();
-    let is_file = fstat(stdin).is_ok_and(|data| FileType::from_raw_mode(data.st_mode) == FileType::RegularFile);
+    let is_file =
+        fstat(stdin).is_ok_and(|data| FileType::from_raw_mode(data.st_mode) == FileType::RegularFile);
     let again = if is_file { File::open("/proc/self/fd/0").ok() } else { None };
     again.map_or_else(Stdio::null, Stdio::from)
 }
