@@ -124,6 +124,7 @@ fn described() -> BTreeSet<&'static str> {
     let text = concat!(
         include_str!("../../../docs/json-launching.md"),
         include_str!("../../../docs/json-observing.md"),
+        include_str!("../../../docs/json-advice.md"),
         include_str!("../../../docs/json-studies.md"),
     );
     text.split(|letter: char| !(letter.is_ascii_alphanumeric() || "_-".contains(letter))).collect()

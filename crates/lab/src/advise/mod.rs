@@ -100,7 +100,8 @@ fn from_file(world: &World, args: &AdviseArgs) -> Result<u8> {
     let profile = kept(path)?;
     let facts = RunFacts::of_kept(args);
     let judged = Judged::of(world, args, &machine, &profile, &facts);
-    let document = judged.document(args, &profile, &Watched::default(), None, None);
+    let watched = Watched::default();
+    let document = judged.document(args, &profile, &watched, None, None);
     answer(args, &document, facts.notes())?;
     Ok(if document.run.is_none() { exit::NO } else { exit::DONE })
 }
