@@ -94,11 +94,12 @@ impl Search<'_> {
         }
         let mut best = start.clone();
         let mut single = None;
-        match self.explore(&mut best, &mut single) {
+        // The remaining time is for the evidence.
+        let is_cut = match self.explore(&mut best, &mut single) {
             Err(Halt::Stopped) => return (End::Stopped, None),
-            // The remaining time is for the evidence.
-            Err(Halt::Spent) | Ok(()) => {}
-        }
+            Err(Halt::Spent) => true,
+            Ok(()) => false,
+        };
         // If the gain is already plain, unneeded knobs are removed first, which saves one round of
         // evidence.
         if self.measured_ratio(&best) >= PLAIN_GAIN_RATIO {
@@ -125,7 +126,8 @@ impl Search<'_> {
                 Err(halt) => return (halt.into(), None),
             }
         }
-        (End::Nothing, None)
+        // Of settings that were not tried nothing is known.
+        (if is_cut { End::Spent } else { End::Nothing }, None)
     }
 
     /// Searches for the best setting, and for the best single change.
