@@ -126,7 +126,8 @@ fn a_way_in_which_the_program_fails_is_rejected_with_the_reason() {
     let call = call.args(["300000", "--break-below", "2"]).env("OMP_NUM_THREADS", "2");
     let outcome = call.ends();
     let document = read(&outcome);
-    let alone = variants(&document).iter().find(|one| one["way"].as_str().unwrap().contains("OMP_NUM_THREADS=1"));
+    let alone =
+        variants(&document).iter().find(|one| one["way"].as_str().unwrap().contains("OMP_NUM_THREADS=1"));
     let alone = alone.unwrap_or_else(|| panic!("{document}"));
     let why = alone["rejected"].as_str().unwrap();
     assert!(why.contains("status 3") && why.contains("too few threads"), "{why}");

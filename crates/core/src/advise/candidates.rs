@@ -58,6 +58,8 @@ pub struct Facts<'a> {
     pub computing: u32,
     /// Whether the first run was ended because its threads never slept.
     pub ended_early: bool,
+    /// CPUs that the program may use without `trimtab run`.
+    pub usable: u32,
     /// Memory nodes of the machine.
     pub nodes: u32,
     /// Whether huge pages can be requested.
@@ -106,6 +108,8 @@ impl Facts<'_> {
 
     /// Returns a candidate with a prediction, or with a value of experience.
     fn candidate(&self, change: Change, why: String, predicted: Option<Gain>, usual: f64) -> Candidate {
+        // Of a run that was ended the profile has only the beginning.
+        let predicted = predicted.filter(|_| !self.ended_early);
         let expected = predicted.map_or(usual, |gain| gain.likely);
         Candidate { change, why, predicted, expected }
     }
@@ -177,8 +181,11 @@ fn ranks(facts: &Facts<'_>) -> Vec<Candidate> {
 fn pools(facts: &Facts<'_>) -> Vec<Candidate> {
     let mut all = Vec::new();
     let inner = (facts.cpus() / facts.processes.max(1)).max(1);
-    let many = facts.libraries.iter().filter(|library| library.threads > inner);
-    let many: Vec<&Library> = many.collect();
+    // Without `trimtab run` a library starts a thread for each usable CPU.
+    let threads = |library: &Library| {
+        if library.processes > 1 { library.threads.max(facts.usable) } else { library.threads }
+    };
+    let many: Vec<&Library> = facts.libraries.iter().filter(|library| threads(library) > inner).collect();
     let mut variables: BTreeMap<String, Option<String>> =
         many.iter().map(|library| (library.variable.clone(), Some(inner.to_string()))).collect();
     let mut signs: Vec<String> = many.iter().map(|library| library.words()).collect();

@@ -20,7 +20,7 @@ use crate::stats::{SAMPLES_MIN, shuffled};
 use crate::time::Span;
 
 /// Runs of each variant, at most.
-pub const RUNS_MAX: usize = 11;
+pub const RUNS_MAX: usize = 15;
 /// Least time limit of a run: starting a program takes time, too.
 pub const LIMIT_MIN: Span = Span::from_ms(300);
 /// Least time limit of the program as the user runs it now.
@@ -30,8 +30,10 @@ pub const LIMIT_MIN_PLAIN: Span = Span::from_ms(1_000);
 pub const BOUND_PLAIN: f64 = 10.0;
 /// The same for `trimtab run` without options.
 pub const BOUND_RUN: f64 = 4.0;
-/// Factor over the best time beyond which a candidate is hopeless, after one run, two, and more.
-const BOUNDS: [f64; 3] = [1.5, 1.25, 1.12];
+/// Factor over the best time beyond which a candidate is hopeless, after one run, and after more.
+const BOUNDS: [f64; 2] = [1.5, 1.25];
+/// Runs from which a difference can be certain.
+const RUNS_CERTAIN_MIN: usize = 3;
 /// Part of the budget for repeated runs of a baseline that is beyond the bound of a candidate.
 const BASELINE_PART: f64 = 0.25;
 /// Difference of medians that the race need not resolve: 3 %.
@@ -172,7 +174,11 @@ impl Race {
             return false;
         }
         let (Some(best), Some(own)) = (best, entrant.median()) else { return true };
-        let hopeless = own > best * BOUNDS[runs.clamp(1, BOUNDS.len()) - 1];
+        // After some runs a smaller difference can be certain, too.
+        let leader = self.entrants.iter().find(|one| one.median() == Some(best));
+        let certain = leader.and_then(|leader| ratio(&entrant.seconds, &leader.seconds, self.rules.seed));
+        let hopeless = own > best * BOUNDS[runs.clamp(1, BOUNDS.len()) - 1]
+            || runs >= RUNS_CERTAIN_MIN && certain.is_some_and(|slower| slower.low > NEAR);
         match entrant.kind {
             Kind::Candidate => !hopeless,
             // The gain over a baseline is shown, so it gets as many runs as an interval needs.

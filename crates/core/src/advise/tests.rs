@@ -388,8 +388,11 @@ mod proposed {
     impl Case {
         fn candidates(&self) -> Vec<Candidate> {
             let advice = advise(&self.profile, &machine(), &self.situation);
-            let variables: BTreeMap<String, String> =
-                self.variables.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect();
+            let variables: BTreeMap<String, String> = self
+                .variables
+                .iter()
+                .map(|(name, value)| ((*name).to_owned(), (*value).to_owned()))
+                .collect();
             let command: Vec<String> = self.command.split_whitespace().map(str::to_owned).collect();
             propose(&Facts {
                 profile: &self.profile,
@@ -401,6 +404,7 @@ mod proposed {
                 processes: self.processes,
                 computing: self.computing,
                 ended_early: self.ended_early,
+                usable: 2,
                 nodes: self.nodes.max(1),
                 huge_pages: self.huge_pages,
                 slices: self.slices,
@@ -517,7 +521,8 @@ mod proposed {
     fn a_program_with_a_cpu_for_each_thread_that_does_not_wait_gets_no_fewer_threads() {
         let case = Case { profile: long(meets(2, 5_000, "")), computing: 2, ..base() };
         assert!(case.ways().iter().all(|way| !way.contains("threads") && !way.contains("THREADS")));
-        let one = Case { profile: Profile { workers: 1, ..long(meets(1, 5_000, "")) }, computing: 1, ..base() };
+        let one =
+            Case { profile: Profile { workers: 1, ..long(meets(1, 5_000, "")) }, computing: 1, ..base() };
         assert_eq!(one.ways(), Vec::<String>::new());
     }
 
@@ -531,7 +536,10 @@ mod proposed {
         };
         let case = Case { profile, computing: 2, huge_pages: true, nodes: 2, ..base() };
         let ways = case.ways();
-        assert!(ways.contains(&"thp=on".to_owned()) && ways.contains(&"memory=interleave".to_owned()), "{ways:?}");
+        assert!(
+            ways.contains(&"thp=on".to_owned()) && ways.contains(&"memory=interleave".to_owned()),
+            "{ways:?}"
+        );
         let tuned = Case { variables: vec![("GLIBC_TUNABLES", "x")], ..case };
         assert!(!tuned.ways().contains(&"thp=on".to_owned()));
     }

@@ -40,7 +40,7 @@ pub(super) struct Watched {
     pub processes: u32,
     /// Largest number of threads that had or wanted a CPU at the same time.
     pub computing: u32,
-    /// Number of threads that never slept, if the run was ended for that.
+    /// Number of threads that hardly ever slept, if the run was ended for that.
     pub ended_early: Option<u32>,
 }
 
@@ -148,11 +148,11 @@ impl Watch {
         watched
     }
 
-    /// Ends the program: by a request, and by force if it does not follow.
+    /// Ends the program: by a request, and by force the processes that do not follow or stay behind.
     fn end(&self, root: Process, ends: &Receiver<()>) {
+        let all = tree::identified(&self.proc, tree::programs(&self.proc, root));
         let _ = kill_process(self.process, Signal::TERM);
-        if let Err(RecvTimeoutError::Timeout) = ends.recv_timeout(TERM_TIME) {
-            tree::kill(&tree::programs(&self.proc, root));
-        }
+        let _ = ends.recv_timeout(TERM_TIME);
+        tree::kill(&tree::remaining(&self.proc, &all));
     }
 }

@@ -63,7 +63,7 @@ struct AdviceReport<'a> {
     /// The command to use; `None` if no change is advised.
     run: Option<String>,
     cautions: &'a [String],
-    /// Number of threads that never slept, if the first run was ended for that.
+    /// Number of threads that hardly ever slept, if the first run was ended for that.
     ended_early: Option<u32>,
     /// Largest numbers of threads and of processes that computed at once; `None` if not watched.
     computing: Option<u32>,
@@ -186,6 +186,8 @@ impl Judged {
             processes: watched.processes,
             computing: watched.computing,
             ended_early: watched.ended_early.is_some(),
+            usable: u32::try_from(std::thread::available_parallelism().map_or(1, usize::from))
+                .unwrap_or(u32::MAX),
             nodes: u32::try_from(machine.nodes().len()).unwrap_or(u32::MAX),
             huge_pages: !matches!(
                 system_huge_pages(&world.sys()),

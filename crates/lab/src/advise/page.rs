@@ -69,7 +69,7 @@ fn headline(out: &mut String, document: &AdviceReport<'_>) {
     if let Some(threads) = document.ended_early {
         let _ = write!(
             out,
-            "\nThe first run was ended: for a second {} competed for {} and none of them slept.",
+            "\nThe first run was ended: for a second {} competed for {} and hardly ever slept.",
             plural(u64::from(threads), "thread"),
             plural(u64::from(document.cpus), "CPU"),
         );
@@ -143,7 +143,7 @@ fn conclusion(out: &mut String, document: &AdviceReport<'_>, tested: &Tested) {
         Choice::Keep => writeln!(out, "No change: nothing that was tried is more than 3 % faster."),
         Choice::Unsure { entrant } => writeln!(
             out,
-            "No recommendation: the fastest way that was tried is not certain to gain 2 %. More time may decide it: --budget {:.0}s\n  {}",
+            "No recommendation: the fastest way that was tried is not certain to gain 2 %. More time may decide it: --budget {:.0}s\n  fastest so far: {}",
             (4.0 * tested.budget.seconds()).ceil(),
             variant(entrant).command
         ),

@@ -6,7 +6,7 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 use trimtab_core::advise::early::{ThreadSample, TreeSample};
 use trimtab_core::advise::libraries::{self, Library};
-use trimtab_linux::process::{self, Pid, State, threads};
+use trimtab_linux::process::{self, Pid, StartTime, State, threads};
 
 /// Time that a tree has to end after SIGKILL: a process in a system call of a device ends late.
 const KILL_TIME_MAX: Duration = Duration::from_secs(5);
@@ -58,7 +58,7 @@ pub(super) fn sample(proc: &Path, processes: &[Pid], at: Duration) -> TreeSample
         for thread in threads(proc, process).unwrap_or_default() {
             let Ok(stat) = process::thread_stat(proc, process, thread) else { continue };
             let running = stat.state == State::Running;
-            let voluntary = if running { voluntary(proc, process, thread.0) } else { None };
+            let voluntary = voluntary(proc, process, thread.0);
             sample.threads.push(ThreadSample { id: thread.0, process: process.0, running, voluntary });
         }
     }
@@ -134,6 +134,19 @@ fn version(mark: &str, path: &Path) -> Option<String> {
         return None;
     }
     libraries::version(mark, &std::fs::read(path).ok()?)
+}
+
+/// Returns these processes with their starts, which tell them from later ones of the same number.
+pub(super) fn identified(proc: &Path, processes: Vec<Pid>) -> Vec<(Pid, StartTime)> {
+    let start = |pid: Pid| Some((pid, process::stat(proc, pid).ok()?.start));
+    processes.into_iter().filter_map(start).collect()
+}
+
+/// Returns those of these processes that still exist.
+pub(super) fn remaining(proc: &Path, processes: &[(Pid, StartTime)]) -> Vec<Pid> {
+    let lives =
+        |&&(pid, start): &&(Pid, StartTime)| process::stat(proc, pid).is_ok_and(|stat| stat.start == start);
+    processes.iter().filter(lives).map(|&(pid, _)| pid).collect()
 }
 
 /// Ends these processes at once.

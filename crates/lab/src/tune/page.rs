@@ -118,7 +118,8 @@ pub(super) fn ended(start: &TuningStart, ended: &Ended, journal: &Path) -> Strin
 
 /// Returns the knobs that were not tried, with the reasons, as a sentence.
 fn untried(start: &TuningStart) -> String {
-    let all: Vec<String> = start.left_out.iter().map(|left| format!("{} ({})", left.knob, left.why)).collect();
+    let all: Vec<String> =
+        start.left_out.iter().map(|left| format!("{} ({})", left.knob, left.why)).collect();
     if all.is_empty() { String::new() } else { format!(" Not tried: {}.", all.join("; ")) }
 }
 
@@ -126,7 +127,9 @@ fn untried(start: &TuningStart) -> String {
 fn single_changes(start: &TuningStart, tried: &[Series]) -> (usize, usize) {
     let mut all = Vec::new();
     for choice in &start.choices {
-        for value in choice.values.iter().map(Option::as_deref).filter(|value| *value != start.from.get(choice.knob)) {
+        for value in
+            choice.values.iter().map(Option::as_deref).filter(|value| *value != start.from.get(choice.knob))
+        {
             let setting = start.from.clone().without(choice.knob);
             all.push(value.map_or(Ok(setting.clone()), |value| setting.with(choice.knob, value)));
         }
