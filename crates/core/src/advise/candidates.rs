@@ -95,8 +95,28 @@ impl Facts<'_> {
             .unwrap_or_else(|| self.cpus())
     }
 
-    /// Returns the predicted ratio with this number of threads.
+    /// Returns whether several teams, or teams of a number that the program chooses, compute at once.
+    fn has_teams_of_its_own(&self) -> bool {
+        self.has_openmp()
+            && self.situation.teams.is_empty()
+            && self.is_crowded()
+            && self.threads() > self.told()
+    }
+
+    /// Returns whether `trimtab run` lowers the user's counts by itself.
+    fn is_fitted(&self) -> bool {
+        self.variables.contains_key("OMP_NUM_THREADS") && self.is_crowded()
+    }
+
+    fn is_short(&self) -> bool {
+        self.profile.wall.seconds() < SHORT_RUN_S || self.ended_early
+    }
+
+    /// Returns the predicted ratio with this number of threads. The formula knows one team only.
     fn predicted(&self, threads: u32) -> Option<Gain> {
+        if self.has_teams_of_its_own() {
+            return None;
+        }
         let profile = known::plausible(self.profile);
         let facts = ProgramFacts::of(&profile, self.situation);
         let mode = facts.mode?;
@@ -131,7 +151,7 @@ pub fn propose(facts: &Facts<'_>) -> Vec<Candidate> {
     }
     // The start of `trimtab run` counts in a short run, so the best portable change is also tried
     // without it.
-    if facts.profile.wall.seconds() < SHORT_RUN_S || facts.ended_early {
+    if facts.is_short() && chosen.iter().all(|one| !one.change.bare) {
         let bare =
             chosen.iter().take(CANDIDATES_MAX - 1).enumerate().find(|(_, one)| one.change.is_portable());
         if let Some((at, candidate)) = bare.map(|(at, one)| (at, one.clone())) {
@@ -257,7 +277,12 @@ fn shapes(facts: &Facts<'_>) -> Vec<Candidate> {
     let usual = predicted.map_or(0.3, |gain| gain.likely);
     for (sizes, share) in [(&outer, 1.0), (&inner, 1.1)] {
         let why = format!("{said}: teams of {}", list(sizes).replace(',', " x "));
-        let change = Change::variable("OMP_NUM_THREADS", list(sizes));
+        // `trimtab run` keeps outer teams before inner ones by itself.
+        let bare = sizes == &outer && facts.is_fitted();
+        if bare && !facts.is_short() {
+            continue;
+        }
+        let change = Change { bare, ..Change::variable("OMP_NUM_THREADS", list(sizes)) };
         all.push(Candidate { expected: usual * share, ..facts.candidate(change, why, predicted, usual) });
     }
     let ones = vec![1; teams.len()];
@@ -279,7 +304,8 @@ fn shapes(facts: &Facts<'_>) -> Vec<Candidate> {
 /// Fewer threads of one OpenMP team.
 fn counts(facts: &Facts<'_>) -> Vec<Candidate> {
     let cpus = facts.cpus();
-    if !facts.has_openmp() || !facts.situation.teams.is_empty() || facts.threads() < 2 {
+    let one_team = facts.situation.teams.is_empty() && !facts.has_teams_of_its_own();
+    if !facts.has_openmp() || !one_team || facts.threads() < 2 {
         return Vec::new();
     }
     let waits = facts.profile.waiting.is_none_or(|waiting| waiting >= WAITING_MIN);
@@ -293,10 +319,14 @@ fn counts(facts: &Facts<'_>) -> Vec<Candidate> {
         sizes.insert(0, cpus);
     }
     sizes.dedup();
-    let proposals = sizes.into_iter().filter(|&size| size < facts.threads()).map(|size| {
+    // `trimtab run` lowers the user's count to the CPUs by itself.
+    let is_run = |size: u32| size == cpus && facts.is_fitted();
+    let sizes =
+        sizes.into_iter().filter(|&size| size < facts.threads() && (!is_run(size) || facts.is_short()));
+    let proposals = sizes.map(|size| {
         let why = format!("{} for {cpus} CPUs: {} instead", plural(facts.threads(), "thread"), size);
         let change = if facts.variables.contains_key("OMP_NUM_THREADS") {
-            Change::variable("OMP_NUM_THREADS", size)
+            Change { bare: is_run(size), ..Change::variable("OMP_NUM_THREADS", size) }
         } else {
             let setting = Setting::new().with(Knob::Threads, size.to_string()).unwrap_or_default();
             Change { setting, ..Change::default() }
@@ -341,6 +371,7 @@ fn waiting(facts: &Facts<'_>) -> Vec<Candidate> {
             .mode
             .zip(program.wait_mode_under(Some(word)))
             .filter(|_| program.missing(true).is_empty());
+        let gain = gain.filter(|_| !facts.has_teams_of_its_own());
         let gain = gain.and_then(|(now, then)| program.gain(&program.now(now), &program.now(then)));
         let change = Change { setting, variables: variables.clone(), ..Change::default() };
         facts.candidate(change, why.to_owned(), gain, usual)

@@ -16,6 +16,8 @@ use serde::Serialize;
 
 /// Share of the best time by which a simpler variant may be slower and still be preferred: 3 %.
 pub const SIMPLER_LOSS_MAX: f64 = 0.03;
+/// Gain from which a way that is not faster for certain is worth another look: 5 %.
+const WORTH_A_LOOK: f64 = 0.05;
 /// Chance alone may order the runs of an advised variant so at most once in this number of races.
 pub const CHANCE_ODDS: f64 = 20.0;
 
@@ -28,7 +30,7 @@ pub enum Choice {
         /// Index of the variant.
         entrant: usize,
     },
-    /// Nothing that was tried is faster by 2 %.
+    /// Nothing that was tried is clearly faster.
     Keep,
     /// A variant looks faster, but the runs do not make it certain.
     Unsure {
@@ -69,7 +71,13 @@ pub fn choose(entrants: &[Entrant], seed: u64) -> Choice {
         one.0.cmp(&other.0).then(one.1.total_cmp(&other.1))
     });
     let chosen = order.iter().map(|&(at, _)| at).find(|&at| entrants[at].kind != Kind::Plain && sure(at));
-    chosen.map_or(Choice::Unsure { entrant: fastest }, |entrant| Choice::Use { entrant })
+    if let Some(entrant) = chosen {
+        return Choice::Use { entrant };
+    }
+    match plain.median() {
+        Some(own) if own <= best * (1.0 + WORTH_A_LOOK) => Choice::Keep,
+        _ => Choice::Unsure { entrant: fastest },
+    }
 }
 
 /// Returns whether chance could order the runs of both in this way. With few runs only the

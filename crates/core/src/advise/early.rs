@@ -5,8 +5,8 @@
 //! diagnosis needs no end of the run. If for a second more threads than CPUs wanted a CPU, and they
 //! gave it away less often than time slices end, then fewer threads have to be tried.
 //!
-//! Properties: threads that sleep often, threads that began or ended during the window, and threads
-//! whose switches cannot be read give no diagnosis. Independent computing threads look the same: the
+//! Properties: threads that sleep often, processes that began or ended during the window, and
+//! threads whose switches cannot be read give no diagnosis. Independent computing threads look the same: the
 //! trials tell the difference.
 
 use crate::time::Span;
@@ -16,9 +16,10 @@ use std::collections::BTreeMap;
 pub const WINDOW: Span = Span::from_ms(1_000);
 /// Samples that a window has, at least.
 pub const SAMPLES_MIN: usize = 4;
-/// Voluntary switches per second that count as none: threads that spin in the program's own code
-/// also meet at barriers of their runtime at times, as those of NAS LU-MZ do.
-pub const SLEEPS_PER_SECOND_MAX: f64 = 50.0;
+/// Voluntary switches per second that count as none: as many as time slices of 4 ms. Threads that
+/// spin in the program's own code also meet at barriers of their runtime at times, as those of NAS
+/// LU-MZ do.
+pub const SLEEPS_PER_SECOND_MAX: f64 = 250.0;
 /// Share of the samples in which a thread has or wants a CPU.
 const RUNNING_SHARE_MIN: f64 = 0.75;
 
@@ -61,29 +62,44 @@ impl TreeSample {
 }
 
 /// Returns the number of threads that computed and hardly ever slept during the last [`WINDOW`], if
-/// they are more than the CPUs.
+/// they are more than the CPUs: threads of any process that lived all the time, or all threads of a
+/// process in which others come and go, as the inner threads of nested teams do.
 pub fn crowd(samples: &[TreeSample], cpus: u32) -> Option<u32> {
     let last = samples.last()?;
     let first = samples.iter().rposition(|sample| last.at.less(sample.at) >= WINDOW)?;
     let window = &samples[first..];
-    if window.len() < SAMPLES_MIN {
+    if window.len() < SAMPLES_MIN || cpus == 0 {
         return None;
     }
-    let begin = &window[0];
-    let sleeps_max = SLEEPS_PER_SECOND_MAX * last.at.less(begin.at).seconds();
-    let same = |sample: &TreeSample, thread: &ThreadSample| {
+    let awake: Vec<&ThreadSample> = window[0].threads.iter().filter(|one| is_awake(window, one)).collect();
+    let lasting = u32::try_from(awake.len()).unwrap_or(u32::MAX);
+    if lasting > cpus {
+        return Some(lasting);
+    }
+    // A process with a lasting thread that hardly ever sleeps, and with more running threads than
+    // CPUs most of the time.
+    let running = |sample: &TreeSample, process| sample.by_process().get(&process).copied().unwrap_or(0);
+    awake.iter().find_map(|one| {
+        let mut counts: Vec<u32> = window.iter().map(|sample| running(sample, one.process)).collect();
+        let crowded = counts.iter().filter(|&&count| count > cpus).count();
+        counts.sort_unstable();
+        let is_crowded = crowded as f64 >= RUNNING_SHARE_MIN * window.len() as f64;
+        is_crowded.then(|| counts[counts.len() / 2])
+    })
+}
+
+/// Returns whether a thread of the first sample computes and hardly ever sleeps in all of them.
+fn is_awake(window: &[TreeSample], thread: &ThreadSample) -> bool {
+    let (Some(begin), Some(last)) = (window.first(), window.last()) else { return false };
+    let same = |sample: &TreeSample| {
         let mut all = sample.threads.iter();
         all.find(|one| (one.id, one.process) == (thread.id, thread.process)).copied()
     };
-    let computes = |thread: &&ThreadSample| {
-        let ran = window.iter().filter(|sample| same(sample, thread).is_some_and(|one| one.running)).count();
-        let then = same(last, thread).and_then(|one| one.voluntary);
-        let sleeps = thread.voluntary.zip(then).map(|(before, then)| then.saturating_sub(before) as f64);
-        ran as f64 >= RUNNING_SHARE_MIN * window.len() as f64
-            && sleeps.is_some_and(|sleeps| sleeps <= sleeps_max)
-    };
-    let count = u32::try_from(begin.threads.iter().filter(computes).count()).unwrap_or(u32::MAX);
-    (cpus > 0 && count > cpus).then_some(count)
+    let ran = window.iter().filter(|sample| same(sample).is_some_and(|one| one.running)).count();
+    let then = same(last).and_then(|one| one.voluntary);
+    let sleeps = thread.voluntary.zip(then).map(|(before, then)| then.saturating_sub(before) as f64);
+    let sleeps_max = SLEEPS_PER_SECOND_MAX * last.at.less(begin.at).seconds();
+    ran as f64 >= RUNNING_SHARE_MIN * window.len() as f64 && sleeps.is_some_and(|sleeps| sleeps <= sleeps_max)
 }
 
 #[cfg(test)]
@@ -110,23 +126,50 @@ mod tests {
     #[test]
     fn a_thread_that_sleeps_comes_or_cannot_be_read_does_not_count() {
         let mut sleeps = spinning(3, 5);
-        sleeps[4].threads[0].voluntary = Some(7 + 50);
+        sleeps[4].threads[0].voluntary = Some(7 + 250);
         assert_eq!(crowd(&sleeps, 2), Some(3), "hardly ever");
-        sleeps[4].threads[0].voluntary = Some(7 + 51);
+        sleeps[4].threads[0].voluntary = Some(7 + 251);
+        assert_eq!(crowd(&sleeps[1..], 2), None, "too short");
+        for sample in &mut sleeps {
+            sample.threads[0].process = 2;
+        }
         assert_eq!(crowd(&sleeps, 2), None);
+        // Processes that come and go, such as the jobs of a build.
         let mut comes = spinning(3, 5);
-        comes[0].threads.remove(1);
+        for (at, sample) in comes.iter_mut().enumerate() {
+            for (thread, number) in sample.threads.iter_mut().zip(0..) {
+                thread.id = 10 * u32::try_from(at).unwrap() + number;
+                thread.process = thread.id;
+            }
+        }
         assert_eq!(crowd(&comes, 2), None);
         let mut waits = spinning(3, 5);
         waits[2].threads[2].running = false;
         assert_eq!(crowd(&waits, 2), Some(3), "once");
         waits[3].threads[2].running = false;
-        assert_eq!(crowd(&waits, 2), None);
+        assert_eq!(crowd(&waits, 2), None, "twice in five samples");
         let mut unread = spinning(3, 5);
-        for sample in &mut unread {
-            sample.threads[0].voluntary = None;
+        for thread in unread.iter_mut().flat_map(|sample| &mut sample.threads) {
+            thread.voluntary = None;
         }
         assert_eq!(crowd(&unread, 2), None);
+    }
+
+    #[test]
+    fn inner_threads_that_come_and_go_count_with_the_lasting_threads_of_their_process() {
+        let mut nested = spinning(4, 5);
+        for (at, sample) in nested.iter_mut().enumerate() {
+            for thread in &mut sample.threads[2..] {
+                thread.id += 10 * u32::try_from(at).unwrap();
+            }
+        }
+        assert_eq!(crowd(&nested, 2), Some(4));
+        assert_eq!(crowd(&nested, 4), None);
+        for sample in &mut nested {
+            sample.threads[2].process = 2;
+            sample.threads[3].process = 3;
+        }
+        assert_eq!(crowd(&nested, 2), None, "of other processes");
     }
 
     #[test]

@@ -180,7 +180,7 @@ impl Race {
         let hopeless = own > best * BOUNDS[runs.clamp(1, BOUNDS.len()) - 1]
             || runs >= RUNS_CERTAIN_MIN && certain.is_some_and(|slower| slower.low > NEAR);
         match entrant.kind {
-            Kind::Candidate => !hopeless,
+            Kind::Candidate => !hopeless && !self.is_needless(entrant),
             // The gain over a baseline is shown, so it gets as many runs as an interval needs.
             Kind::Plain | Kind::Run => {
                 !hopeless
@@ -188,6 +188,14 @@ impl Race {
                         && entrant.spent.seconds() < BASELINE_PART * self.rules.budget.seconds()
             }
         }
+    }
+
+    /// Returns whether `trimtab run` without options, which is simpler, is as fast as a candidate.
+    fn is_needless(&self, candidate: &Entrant) -> bool {
+        let run = self.entrants.iter().find(|one| one.kind == Kind::Run);
+        let runs = |one: &Entrant| one.seconds.len() >= RUNS_CERTAIN_MIN;
+        let simpler = run.filter(|run| runs(run) && runs(candidate)).and_then(Entrant::median);
+        simpler.zip(candidate.median()).is_some_and(|(simpler, own)| own >= simpler)
     }
 
     /// Returns the time limit of a run; `None` if the rest of the budget is too short for it.

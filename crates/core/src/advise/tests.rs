@@ -452,8 +452,9 @@ mod proposed {
             ..base()
         };
         let ways = case.ways();
-        assert_eq!(ways[0], "OMP_NUM_THREADS=2,1", "{ways:?}");
-        assert!(ways.contains(&"OMP_NUM_THREADS=1,2".to_owned()), "{ways:?}");
+        // `trimtab run` itself makes 2,1 of 2,2.
+        assert!(!ways.contains(&"OMP_NUM_THREADS=2,1".to_owned()), "{ways:?}");
+        assert_eq!(ways[0], "OMP_NUM_THREADS=1,2", "{ways:?}");
         assert!(ways.iter().any(|way| way.contains("nest=2,scatter,1,subcompact")), "{ways:?}");
     }
 
@@ -470,7 +471,7 @@ mod proposed {
             ..base()
         };
         let ways = case.ways();
-        assert_eq!(&ways[..2], ["OMP_NUM_THREADS=2", "OMP_NUM_THREADS=2 bare"], "{ways:?}");
+        assert_eq!(ways[0], "OMP_NUM_THREADS=2 bare", "{ways:?}");
         assert!(ways.contains(&"OMP_NUM_THREADS=1".to_owned()), "{ways:?}");
     }
 
@@ -512,8 +513,7 @@ mod proposed {
         let profile = Profile { intervals: None, ..long(meets(8, 1_000, "")) };
         let case = Case { profile, computing: 8, ..base() };
         let ways = case.ways();
-        assert_eq!(ways[0], "threads=2", "{ways:?}");
-        assert!(ways.contains(&"OMP_NUM_THREADS=1".to_owned()), "{ways:?}");
+        assert_eq!(ways[0], "OMP_NUM_THREADS=1", "{ways:?}");
         assert!(ways.contains(&"fit=limit".to_owned()), "{ways:?}");
     }
 

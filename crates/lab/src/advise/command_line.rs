@@ -23,7 +23,7 @@ const WAITING: [&str; 5] =
 
 /// A command line.
 #[derive(Clone, PartialEq, Debug, Default)]
-pub(super) struct CommandLine {
+pub(crate) struct CommandLine {
     /// Variables to set (`Some`) or to remove (`None`).
     variables: BTreeMap<String, Option<String>>,
     /// Options of `trimtab run`.
@@ -35,21 +35,12 @@ pub(super) struct CommandLine {
 
 impl CommandLine {
     /// Returns the program as the user starts it now.
-    pub(super) fn plain() -> Self {
+    pub(crate) fn plain() -> Self {
         Self { bare: true, ..Self::default() }
     }
 
-    /// Builds the command that carries out a change, with the user's options.
+    /// Builds the command that carries out a change, with the options of `trimtab advise`.
     pub(super) fn of(args: &AdviseArgs, change: &Change) -> Self {
-        let mut how = Self {
-            variables: change.variables.clone(),
-            command: change.command.clone(),
-            bare: change.bare,
-            options: Vec::new(),
-        };
-        if change.bare {
-            return how;
-        }
         let mut setting = args.set.clone().unwrap_or_default();
         if change.variables.contains_key("OMP_NUM_THREADS") {
             setting = setting.without(Knob::Threads);
@@ -57,18 +48,29 @@ impl CommandLine {
         for (knob, value) in change.setting.iter() {
             setting = setting.clone().with(knob, value).unwrap_or(setting);
         }
+        let mut options = Vec::new();
         // Advised cores replace the requested cores.
         if setting.get(Knob::Cores).is_none() {
-            how.options.extend(args.cores.map(|cores| format!("--cores={cores}")));
-            how.options.extend(args.cpus.as_ref().map(|cpus| format!("--cpus={cpus}")));
+            options.extend(args.cores.map(|cores| format!("--cores={cores}")));
+            options.extend(args.cpus.as_ref().map(|cpus| format!("--cpus={cpus}")));
         }
         if args.share {
-            how.options.push("--share".to_owned());
+            options.push("--share".to_owned());
         }
-        how.options.extend(words(&setting));
-        how.options.extend(change.fit.map(|fit| format!("--fit={fit}")));
-        how.options.extend(change.nest.as_ref().map(|nest| format!("--nest={nest}")));
-        how
+        Self::with(options, &Change { setting, ..change.clone() })
+    }
+
+    /// Builds the command that carries out a change, with these options of `trimtab run`.
+    pub(crate) fn with(mut options: Vec<String>, change: &Change) -> Self {
+        options.extend(words(&change.setting));
+        options.extend(change.fit.map(|fit| format!("--fit={fit}")));
+        options.extend(change.nest.as_ref().map(|nest| format!("--nest={nest}")));
+        Self {
+            variables: change.variables.clone(),
+            command: change.command.clone(),
+            bare: change.bare,
+            options: if change.bare { Vec::new() } else { options },
+        }
     }
 
     /// Returns whether the program starts without `trimtab run`.

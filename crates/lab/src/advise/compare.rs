@@ -18,7 +18,7 @@ use trimtab_front::progress;
 /// Factor of the first run's time that the trials may take.
 const BUDGET_RUNS: f64 = 3.0;
 /// Least budget: some dozens of runs of a program of milliseconds.
-const BUDGET_MIN: Span = Span::from_ms(3_000);
+const BUDGET_MIN: Span = Span::from_ms(5_000);
 /// Budget if the first run was ended early, so that its time says nothing.
 const BUDGET_EARLY: Span = Span::from_ms(20_000);
 /// Part of the budget that the first trial may take if the first run was ended early.
@@ -31,7 +31,7 @@ const SEED: u64 = 1;
 
 /// One way to start the program, with its runs.
 #[derive(Debug, Serialize)]
-pub(super) struct Variant {
+pub(crate) struct Variant {
     /// How the program is started, without the program; empty for the program as it is.
     pub way: String,
     /// The command.
@@ -51,7 +51,7 @@ pub(super) struct Variant {
 
 /// The outcome of the trials.
 #[derive(Debug, Serialize)]
-pub(super) struct Tested {
+pub(crate) struct Tested {
     /// Time that the trials might take.
     pub budget: Span,
     /// Time that they took.
@@ -72,23 +72,21 @@ pub(super) fn rules(asked: Option<Span>, first: Span, ended_early: bool) -> Rule
     Rules { budget, limit_first, seed: SEED }
 }
 
-/// Runs the trials.
+/// Runs the trials of these ways to start the program: as it is, by `trimtab run`, and others, best
+/// expected first.
 ///
 /// # Errors
 /// No process can be created.
-pub(super) fn compare(
+pub(crate) fn compare(
     trials: &Trials,
     rules: Rules,
-    run: CommandLine,
-    candidates: &[(Candidate, CommandLine)],
+    lines: &[CommandLine],
     interrupt: &Interrupt,
 ) -> Result<Tested> {
-    let mut lines = vec![CommandLine::plain(), run];
-    lines.extend(candidates.iter().map(|(_, line)| line.clone()));
-    let mut race = Race::new(rules, candidates.len());
+    let mut race = Race::new(rules, lines.len().saturating_sub(2));
     let bar = progress::bar(lines.len());
     while let Some(trial) = race.next() {
-        let line = &lines[trial.entrant];
+        let Some(line) = lines.get(trial.entrant) else { break };
         let way = line.way();
         bar.set_message(if way.is_empty() { "as it is".to_owned() } else { way });
         bar.tick();
@@ -100,36 +98,37 @@ pub(super) fn compare(
         }
     }
     bar.finish_and_clear();
-    Ok(tested(trials, &race, &lines, candidates, rules))
+    Ok(tested(trials, &race, lines, rules))
 }
 
-fn tested(
-    trials: &Trials,
-    race: &Race,
-    lines: &[CommandLine],
-    candidates: &[(Candidate, CommandLine)],
-    rules: Rules,
-) -> Tested {
+fn tested(trials: &Trials, race: &Race, lines: &[CommandLine], rules: Rules) -> Tested {
     let entrants = race.entrants();
     let words: Vec<String> = trials.command.iter().map(|word| word.to_string_lossy().into_owned()).collect();
     let plain = &entrants[0];
-    let variants = entrants.iter().zip(lines).enumerate().map(|(at, (entrant, line))| {
-        let candidate = at.checked_sub(2).and_then(|at| candidates.get(at)).map(|(candidate, _)| candidate);
-        Variant {
-            way: line.way(),
-            command: line.line(&words),
-            why: candidate.map(|one| one.why.clone()).unwrap_or_default(),
-            predicted: candidate.and_then(|one| one.predicted),
-            time: estimate(&entrant.seconds, rules.seed),
-            faster: if entrant.kind == Kind::Plain { None } else { speedup(plain, entrant, rules.seed) },
-            entrant: entrant.clone(),
-        }
+    let variants = entrants.iter().zip(lines).map(|(entrant, line)| Variant {
+        way: line.way(),
+        command: line.line(&words),
+        why: String::new(),
+        predicted: None,
+        time: estimate(&entrant.seconds, rules.seed),
+        faster: if entrant.kind == Kind::Plain { None } else { speedup(plain, entrant, rules.seed) },
+        entrant: entrant.clone(),
     });
     Tested {
         budget: rules.budget,
         spent: race.spent(),
         choice: choose(entrants, rules.seed),
         variants: variants.collect(),
+    }
+}
+
+impl Tested {
+    /// Adds the reasons and predictions of the candidates.
+    pub(super) fn explain(&mut self, candidates: &[Candidate]) {
+        for (variant, candidate) in self.variants.iter_mut().skip(2).zip(candidates) {
+            variant.why.clone_from(&candidate.why);
+            variant.predicted = candidate.predicted;
+        }
     }
 }
 
@@ -141,7 +140,7 @@ mod tests {
     fn the_budget_is_three_first_runs_with_a_floor_and_the_user_has_the_last_word() {
         let second = Span::from_ms(1_000);
         assert_eq!(rules(None, second.times(20.0), false).budget, second.times(60.0));
-        assert_eq!(rules(None, Span::from_ms(20), false).budget, second.times(3.0));
+        assert_eq!(rules(None, Span::from_ms(20), false).budget, second.times(5.0));
         assert_eq!(rules(Some(second), second.times(20.0), false).budget, second);
         let early = rules(None, second, true);
         assert_eq!(early.budget, second.times(20.0));

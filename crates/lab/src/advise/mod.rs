@@ -5,13 +5,13 @@
 //! the ways of the candidates, each as a `trial`. `command_line` builds commands, `page` formats
 //! the text. Nothing is stored.
 
-mod command_line;
-mod compare;
+pub(crate) mod command_line;
+pub(crate) mod compare;
 mod first_run;
 mod page;
 mod run_facts;
 mod tree;
-mod trial;
+pub(crate) mod trial;
 
 use anyhow::{Context, Result, anyhow, bail};
 use command_line::{CommandLine, change_of};
@@ -120,7 +120,11 @@ fn from_runs(world: &World, args: &AdviseArgs) -> Result<u8> {
         let trials = Trials::begin(trimtab, world.proc(), args.command.clone())?;
         let rules = rules(args.budget, profile.wall, watched.ended_early.is_some());
         let run = CommandLine::of(args, &Change::default());
-        Some(compare(&trials, rules, run, &candidates, &interrupt)?)
+        let others = candidates.iter().map(|one| CommandLine::of(args, &one.change));
+        let lines: Vec<CommandLine> = [CommandLine::plain(), run].into_iter().chain(others).collect();
+        let mut tested = compare(&trials, rules, &lines, &interrupt)?;
+        tested.explain(&candidates);
+        Some(tested)
     };
     let plain_failed = tested.as_ref().and_then(|tested| tested.variants[0].entrant.rejected.clone());
     let document = judged.document(args, &profile, &watched, failed.or(plain_failed), tested);
@@ -168,7 +172,7 @@ impl Judged {
         machine: &Machine,
         profile: &Profile,
         watched: &Watched,
-    ) -> Vec<(Candidate, CommandLine)> {
+    ) -> Vec<Candidate> {
         let names = world.names().map(str::to_owned);
         let variables: BTreeMap<String, String> =
             names.filter_map(|name| Some((name.clone(), world.of_user(&name)?))).collect();
@@ -195,13 +199,7 @@ impl Judged {
             ),
             slices: matches!(slice::get(), Ok(Some(_))),
         };
-        let proposed = propose(&facts).into_iter();
-        proposed
-            .map(|candidate| {
-                let line = CommandLine::of(args, &candidate.change);
-                (candidate, line)
-            })
-            .collect()
+        propose(&facts)
     }
 
     fn document<'a>(

@@ -140,7 +140,7 @@ fn conclusion(out: &mut String, document: &AdviceReport<'_>, tested: &Tested) {
             let faster = variant(entrant).faster.map(|faster| faster.to_string()).unwrap_or_default();
             writeln!(out, "Use: {faster}\n  {}", variant(entrant).command)
         }
-        Choice::Keep => writeln!(out, "No change: nothing that was tried is more than 3 % faster."),
+        Choice::Keep => writeln!(out, "No change: nothing that was tried is clearly faster."),
         Choice::Unsure { entrant } => writeln!(
             out,
             "No recommendation: the fastest way that was tried is not certain to gain 2 %. More time may decide it: --budget {:.0}s\n  fastest so far: {}",

@@ -30,7 +30,7 @@ const MESSAGE_BYTES_MAX: u64 = 300;
 
 /// Conditions that all trials share.
 #[derive(Debug)]
-pub(super) struct Trials {
+pub(crate) struct Trials {
     /// The program `trimtab`.
     pub trimtab: PathBuf,
     pub proc: PathBuf,
@@ -47,7 +47,7 @@ impl Trials {
     ///
     /// # Errors
     /// The kernel refuses it.
-    pub(super) fn begin(trimtab: PathBuf, proc: PathBuf, command: Vec<OsString>) -> Result<Self> {
+    pub(crate) fn begin(trimtab: PathBuf, proc: PathBuf, command: Vec<OsString>) -> Result<Self> {
         set_child_subreaper(Some(getpid())).context("cannot adopt the processes of trials")?;
         let spared = tree::below(&proc, Process::own());
         Ok(Self { trimtab, proc, command, spared })
