@@ -41,7 +41,8 @@ pub struct AdviseArgs {
     /// least 5 seconds.
     #[arg(long, value_name = "TIME", value_parser = super::time::lasting, help_heading = "Time")]
     pub budget: Option<Span>,
-    /// Let the first run go on to its end, also if its threads compete for CPUs and hardly ever sleep.
+    /// Let the first run go on to its end, also if its threads compete for CPUs and hardly ever
+    /// sleep.
     #[arg(long, help_heading = "Time")]
     pub complete: bool,
     /// Run the program only once and test nothing: the advice is a prediction, and is called so.

@@ -51,9 +51,9 @@ pub struct TuneArgs {
         help_heading = "Settings"
     )]
     pub from: Setting,
-    /// Compare a setting of your own before the search, and show its gain: variables that the search
-    /// does not change, as in 'OMP_NUM_THREADS=2 OMP_PROC_BIND=true'. May be given several times;
-    /// takes at most a quarter of the budget.
+    /// Compare a setting of your own before the search, and show its gain: variables that the
+    /// search does not change, as in 'OMP_NUM_THREADS=2 OMP_PROC_BIND=true'. May be given several
+    /// times; takes at most a quarter of the budget.
     #[arg(long = "try", value_name = "VARIABLES", value_parser = own, conflicts_with = "metric",
           help_heading = "Settings")]
     pub own: Vec<OwnSetting>,

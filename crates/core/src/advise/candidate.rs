@@ -9,7 +9,7 @@ use std::collections::BTreeMap;
 
 /// A change of the way to start a program. The default changes nothing: `trimtab run`.
 #[derive(Clone, PartialEq, Eq, Debug, Default, Serialize)]
-pub struct Change {
+pub struct StartChange {
     /// Variables to set, or to remove (`None`).
     pub variables: BTreeMap<String, Option<String>>,
     /// Options of `trimtab run` that are knobs.
@@ -24,7 +24,7 @@ pub struct Change {
     pub bare: bool,
 }
 
-impl Change {
+impl StartChange {
     /// Returns a change of one variable.
     pub(super) fn variable(name: &str, value: impl ToString) -> Self {
         Self { variables: BTreeMap::from([(name.to_owned(), Some(value.to_string()))]), ..Self::default() }
@@ -41,7 +41,7 @@ impl Change {
 #[derive(Clone, PartialEq, Debug, Serialize)]
 pub struct Candidate {
     /// Change.
-    pub change: Change,
+    pub change: StartChange,
     /// Reason, in words.
     pub why: String,
     /// Predicted time over that of the measured run; `None` if no rule predicts it.

@@ -12,7 +12,7 @@
 //!
 //! The values of experience were set on half of the programs of docs/advise.md.
 
-use super::candidate::{Candidate, Change};
+use super::candidate::{Candidate, StartChange};
 use super::known::ProgramFacts;
 use super::libraries::Library;
 use super::load::WaitMode;
@@ -95,7 +95,8 @@ impl Facts<'_> {
             .unwrap_or_else(|| self.cpus())
     }
 
-    /// Returns whether several teams, or teams of a number that the program chooses, compute at once.
+    /// Returns whether several teams, or teams of a number that the program chooses, compute at
+    /// once.
     fn has_teams_of_its_own(&self) -> bool {
         self.has_openmp()
             && self.situation.teams.is_empty()
@@ -127,7 +128,7 @@ impl Facts<'_> {
     }
 
     /// Returns a candidate with a prediction, or with a value of experience.
-    fn candidate(&self, change: Change, why: String, predicted: Option<Gain>, usual: f64) -> Candidate {
+    fn candidate(&self, change: StartChange, why: String, predicted: Option<Gain>, usual: f64) -> Candidate {
         // Of a run that was ended the profile has only the beginning.
         let predicted = predicted.filter(|_| !self.ended_early);
         let expected = predicted.map_or(usual, |gain| gain.likely);
@@ -145,7 +146,7 @@ pub fn propose(facts: &Facts<'_>) -> Vec<Candidate> {
     let mut chosen: Vec<Candidate> = Vec::new();
     for candidate in all {
         let is_new = chosen.iter().all(|one| one.change != candidate.change);
-        if is_new && candidate.change != Change::default() {
+        if is_new && candidate.change != StartChange::default() {
             chosen.push(candidate);
         }
     }
@@ -155,7 +156,7 @@ pub fn propose(facts: &Facts<'_>) -> Vec<Candidate> {
         let bare =
             chosen.iter().take(CANDIDATES_MAX - 1).enumerate().find(|(_, one)| one.change.is_portable());
         if let Some((at, candidate)) = bare.map(|(at, one)| (at, one.clone())) {
-            let change = Change { bare: true, ..candidate.change };
+            let change = StartChange { bare: true, ..candidate.change };
             let why = format!("{}; without trimtab, as the run is short", candidate.why);
             chosen.insert(at + 1, Candidate { change, why, ..candidate });
         }
@@ -173,7 +174,7 @@ fn stated(facts: &Facts<'_>) -> Vec<Candidate> {
     };
     let Some(command) = lower_stated(&words, launched, facts.cpus()) else { return Vec::new() };
     let why = format!("{stated}, and there are {}", plural(facts.cpus(), "CPU"));
-    let change = Change { command: Some(command), ..Change::default() };
+    let change = StartChange { command: Some(command), ..StartChange::default() };
     vec![facts.candidate(change, why, None, 0.6)]
 }
 
@@ -194,7 +195,7 @@ fn ranks(facts: &Facts<'_>) -> Vec<Candidate> {
         "{ranks} ranks on {}; valid only if the program accepts another number of ranks",
         plural(facts.cpus(), "CPU")
     );
-    vec![facts.candidate(Change { command: Some(command), ..Change::default() }, why, None, 0.7)]
+    vec![facts.candidate(StartChange { command: Some(command), ..StartChange::default() }, why, None, 0.7)]
 }
 
 /// Several processes with a pool of threads each: the CPUs are divided among the processes.
@@ -214,7 +215,7 @@ fn pools(facts: &Facts<'_>) -> Vec<Candidate> {
         signs.push(format!("{} in {} processes", plural(facts.computing, "thread"), facts.processes));
     }
     if facts.is_crowded() && !variables.is_empty() {
-        let change = Change { variables, ..Change::default() };
+        let change = StartChange { variables, ..StartChange::default() };
         all.push(facts.candidate(
             change,
             format!("{}, on {} CPUs", signs.join("; "), facts.cpus()),
@@ -224,7 +225,7 @@ fn pools(facts: &Facts<'_>) -> Vec<Candidate> {
     }
     // One process whose library has more threads than pay: one thread has no barriers.
     if let Some(library) = facts.libraries.iter().find(|one| one.processes <= 1 && one.threads > 1) {
-        let change = Change::variable(&library.variable, 1);
+        let change = StartChange::variable(&library.variable, 1);
         all.push(facts.candidate(
             change,
             format!("{}: one thread has no barriers", library.words()),
@@ -251,10 +252,10 @@ fn teams_of_threads(facts: &Facts<'_>) -> Vec<Candidate> {
         "{} computed at once although {told} were set: the program starts several teams, or chooses a number",
         plural(facts.threads(), "thread")
     );
-    let limit = Change { fit: Some(Fit::Limit), ..Change::default() };
-    let budget = Change { fit: Some(Fit::Budget), ..Change::default() };
+    let limit = StartChange { fit: Some(Fit::Limit), ..StartChange::default() };
+    let budget = StartChange { fit: Some(Fit::Budget), ..StartChange::default() };
     vec![
-        facts.candidate(Change::variable("OMP_NUM_THREADS", inner), why.clone(), None, 0.6),
+        facts.candidate(StartChange::variable("OMP_NUM_THREADS", inner), why.clone(), None, 0.6),
         facts.candidate(limit, why.clone(), facts.predicted(facts.cpus()), 0.7),
         facts.candidate(budget, why, None, 0.75),
     ]
@@ -282,19 +283,19 @@ fn shapes(facts: &Facts<'_>) -> Vec<Candidate> {
         if bare && !facts.is_short() {
             continue;
         }
-        let change = Change { bare, ..Change::variable("OMP_NUM_THREADS", list(sizes)) };
+        let change = StartChange { bare, ..StartChange::variable("OMP_NUM_THREADS", list(sizes)) };
         all.push(Candidate { expected: usual * share, ..facts.candidate(change, why, predicted, usual) });
     }
     let ones = vec![1; teams.len()];
     if ones != outer && ones != inner {
-        let change = Change::variable("OMP_NUM_THREADS", list(&ones));
+        let change = StartChange::variable("OMP_NUM_THREADS", list(&ones));
         all.push(facts.candidate(change, format!("{said}: one thread has no barriers"), None, usual * 1.3));
     }
     if let [outermost, next, ..] = outer.as_slice() {
-        let change = Change {
+        let change = StartChange {
             variables: BTreeMap::from([("OMP_NUM_THREADS".to_owned(), None)]),
             nest: Some(format!("{outermost},scatter,{next},subcompact")),
-            ..Change::default()
+            ..StartChange::default()
         };
         all.push(facts.candidate(change, format!("{said}: each team placed"), None, usual * 1.2));
     }
@@ -326,10 +327,10 @@ fn counts(facts: &Facts<'_>) -> Vec<Candidate> {
     let proposals = sizes.map(|size| {
         let why = format!("{} for {cpus} CPUs: {} instead", plural(facts.threads(), "thread"), size);
         let change = if facts.variables.contains_key("OMP_NUM_THREADS") {
-            Change { bare: is_run(size), ..Change::variable("OMP_NUM_THREADS", size) }
+            StartChange { bare: is_run(size), ..StartChange::variable("OMP_NUM_THREADS", size) }
         } else {
             let setting = Setting::new().with(Knob::Threads, size.to_string()).unwrap_or_default();
-            Change { setting, ..Change::default() }
+            StartChange { setting, ..StartChange::default() }
         };
         let usual = match (facts.is_crowded(), size == cpus) {
             (true, true) => 0.5,
@@ -349,7 +350,8 @@ fn cores(facts: &Facts<'_>) -> Vec<Candidate> {
 /// Returns the advice of a rule as a candidate.
 fn by_rule(facts: &Facts<'_>, topic: Topic, usual: f64) -> Vec<Candidate> {
     let advised = facts.advice.iter().find(|one| one.topic == topic && one.verdict == Conclusion::Change);
-    let change = advised.map(|one| (Change { setting: one.setting.clone(), ..Change::default() }, one));
+    let change =
+        advised.map(|one| (StartChange { setting: one.setting.clone(), ..StartChange::default() }, one));
     change
         .map(|(change, one)| facts.candidate(change, one.words.clone(), one.gain, usual))
         .into_iter()
@@ -373,7 +375,7 @@ fn waiting(facts: &Facts<'_>) -> Vec<Candidate> {
             .filter(|_| program.missing(true).is_empty());
         let gain = gain.filter(|_| !facts.has_teams_of_its_own());
         let gain = gain.and_then(|(now, then)| program.gain(&program.now(now), &program.now(then)));
-        let change = Change { setting, variables: variables.clone(), ..Change::default() };
+        let change = StartChange { setting, variables: variables.clone(), ..StartChange::default() };
         facts.candidate(change, why.to_owned(), gain, usual)
     };
     let crowded = program.is_crowded() || facts.is_crowded();
@@ -388,9 +390,9 @@ fn waiting(facts: &Facts<'_>) -> Vec<Candidate> {
 /// Huge pages, and the nodes of memory.
 fn memory(facts: &Facts<'_>) -> Vec<Candidate> {
     let mut all = Vec::new();
-    let knob = |knob: Knob, value: &str| Change {
+    let knob = |knob: Knob, value: &str| StartChange {
         setting: Setting::new().with(knob, value).unwrap_or_default(),
-        ..Change::default()
+        ..StartChange::default()
     };
     let large = facts.profile.resident.is_some_and(|resident| resident >= HUGE_BYTES_MIN);
     let small_pages = facts.profile.huge_share.is_none_or(|share| share < 0.5);
@@ -414,5 +416,5 @@ fn slices(facts: &Facts<'_>) -> Vec<Candidate> {
     }
     let setting = Setting::new().with(Knob::Slice, "0.1").unwrap_or_default();
     let why = "threads spin in the program's own code: shorter slices waste less";
-    vec![facts.candidate(Change { setting, ..Change::default() }, why.to_owned(), None, 0.98)]
+    vec![facts.candidate(StartChange { setting, ..StartChange::default() }, why.to_owned(), None, 0.98)]
 }

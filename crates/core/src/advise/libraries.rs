@@ -20,8 +20,8 @@ pub struct Known {
     names: &'static [&'static str],
 }
 
-/// Known libraries. Sources: their manuals; names of files also from threadpoolctl 3.6. The OpenBLAS
-/// of Python packages has a prefix.
+/// Known libraries. Sources: their manuals; names of files also from threadpoolctl 3.6. The
+/// OpenBLAS of Python packages has a prefix.
 const KNOWN: [Known; 4] = [
     Known {
         name: "OpenBLAS",

@@ -51,7 +51,7 @@ use known::ProgramFacts;
 use serde::Serialize;
 use std::fmt;
 
-pub use candidate::{Candidate, Change};
+pub use candidate::{Candidate, StartChange};
 pub use threads::fitting;
 
 /// Largest ratio of the worst to the best case of a gain that is printed as numbers.

@@ -570,7 +570,7 @@ mod proposed {
             for (at, one) in all.iter().enumerate() {
                 prop_assert!(!one.why.is_empty() && one.expected.is_finite());
                 prop_assert!(all[..at].iter().all(|other| other.change != one.change));
-                prop_assert!(one.change != Change::default());
+                prop_assert!(one.change != StartChange::default());
                 prop_assert!(!one.change.variables.contains_key("OMP_THREAD_LIMIT"));
                 for (name, value) in &one.change.variables {
                     let Some(value) = value else { continue };

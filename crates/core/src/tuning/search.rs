@@ -308,8 +308,8 @@ impl Search<'_> {
         Ok(None)
     }
 
-    /// Returns the setting that measured best in any stage, if it is clearly better than the best one
-    /// that the stages chose: a setting with one fast run must not lose to slower ones.
+    /// Returns the setting that measured best in any stage, if it is clearly better than the best
+    /// one that the stages chose: a setting with one fast run must not lose to slower ones.
     fn standout(&mut self, best: &Setting) -> Option<Setting> {
         let settings: Vec<Setting> = self.series.iter().map(|series| series.setting.clone()).collect();
         let ratios = settings.into_iter().map(|setting| (self.measured_ratio(&setting), setting));

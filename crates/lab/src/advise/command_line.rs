@@ -9,7 +9,7 @@
 use std::collections::BTreeMap;
 use std::ffi::OsString;
 use trimtab_cli::args::AdviseArgs;
-use trimtab_core::advise::{Change, fitting};
+use trimtab_core::advise::{StartChange, fitting};
 use trimtab_core::place::Fit;
 use trimtab_core::profile::Profile;
 use trimtab_core::setting::{Knob, Setting};
@@ -40,7 +40,7 @@ impl CommandLine {
     }
 
     /// Builds the command that carries out a change, with the options of `trimtab advise`.
-    pub(super) fn of(args: &AdviseArgs, change: &Change) -> Self {
+    pub(super) fn of(args: &AdviseArgs, change: &StartChange) -> Self {
         let mut setting = args.set.clone().unwrap_or_default();
         if change.variables.contains_key("OMP_NUM_THREADS") {
             setting = setting.without(Knob::Threads);
@@ -57,11 +57,11 @@ impl CommandLine {
         if args.share {
             options.push("--share".to_owned());
         }
-        Self::with(options, &Change { setting, ..change.clone() })
+        Self::with(options, &StartChange { setting, ..change.clone() })
     }
 
     /// Builds the command that carries out a change, with these options of `trimtab run`.
-    pub(crate) fn with(mut options: Vec<String>, change: &Change) -> Self {
+    pub(crate) fn with(mut options: Vec<String>, change: &StartChange) -> Self {
         options.extend(words(&change.setting));
         options.extend(change.fit.map(|fit| format!("--fit={fit}")));
         options.extend(change.nest.as_ref().map(|nest| format!("--nest={nest}")));
@@ -141,8 +141,8 @@ pub(super) fn change_of(
     profile: &Profile,
     teams: &[u32],
     user: &dyn Fn(&str) -> Option<String>,
-) -> (Change, Vec<String>) {
-    let mut change = Change { setting: setting.clone(), ..Change::default() };
+) -> (StartChange, Vec<String>) {
+    let mut change = StartChange { setting: setting.clone(), ..StartChange::default() };
     let mut cautions = Vec::new();
     if let Some(threads) = setting.number(Knob::Threads) {
         threads_of(&mut change, &mut cautions, threads as u32, profile, teams, user);
@@ -160,14 +160,14 @@ pub(super) fn change_of(
 
 /// Puts a thread count into a change in the form that reaches the program.
 fn threads_of(
-    change: &mut Change,
+    change: &mut StartChange,
     cautions: &mut Vec<String>,
     threads: u32,
     profile: &Profile,
     teams: &[u32],
     user: &dyn Fn(&str) -> Option<String>,
 ) {
-    let by_variable = |change: &mut Change, value: String| {
+    let by_variable = |change: &mut StartChange, value: String| {
         change.variables.insert("OMP_NUM_THREADS".to_owned(), Some(value));
         change.setting = change.setting.clone().without(Knob::Threads);
     };
@@ -265,17 +265,17 @@ mod tests {
     #[test]
     fn a_change_of_the_command_replaces_its_words_and_a_bare_one_has_no_trimtab() {
         let words = |text: &str| text.split(' ').map(str::to_owned).collect::<Vec<_>>();
-        let change = Change { command: Some(words("mpirun -n 2 ./app")), ..Change::default() };
+        let change = StartChange { command: Some(words("mpirun -n 2 ./app")), ..StartChange::default() };
         let how = CommandLine::of(&args(&[]), &change);
         assert_eq!(how.line(&words("mpirun -n 4 ./app")), "trimtab run -- mpirun -n 2 ./app");
         assert_eq!(how.words(&["mpirun".into()]).len(), 4);
         let variables = BTreeMap::from([("OMP_NUM_THREADS".to_owned(), Some("1".to_owned()))]);
-        let bare = Change { variables, bare: true, ..Change::default() };
+        let bare = StartChange { variables, bare: true, ..StartChange::default() };
         let how = CommandLine::of(&args(&["-c", "1"]), &bare);
         assert_eq!(how.line(&words("./app")), "OMP_NUM_THREADS=1 ./app");
         assert!(how.options().is_empty());
         assert_eq!(CommandLine::plain().way(), "");
-        let nest = Change { nest: Some("2,scatter,1,subcompact".to_owned()), ..Change::default() };
+        let nest = StartChange { nest: Some("2,scatter,1,subcompact".to_owned()), ..StartChange::default() };
         assert_eq!(CommandLine::of(&args(&[]), &nest).way(), "trimtab run --nest=2,scatter,1,subcompact");
     }
 

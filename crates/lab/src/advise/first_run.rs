@@ -34,7 +34,7 @@ const TERM_TIME: Duration = Duration::from_secs(1);
 
 /// What the samples of the first run showed.
 #[derive(Debug, Default)]
-pub(super) struct Watched {
+pub(super) struct ThreadFindings {
     pub libraries: Vec<Library>,
     /// Largest number of processes that computed at the same time.
     pub processes: u32,
@@ -48,7 +48,7 @@ pub(super) struct Watched {
 pub(super) struct FirstRun {
     pub profile: Profile,
     pub facts: RunFacts,
-    pub watched: Watched,
+    pub watched: ThreadFindings,
     pub status: ExitStatus,
     pub interrupt: Interrupt,
 }
@@ -120,8 +120,8 @@ struct Watch {
 
 impl Watch {
     /// Samples the program's threads until its end, or ends it.
-    fn run(&self, ends: &Receiver<()>) -> Watched {
-        let mut watched = Watched::default();
+    fn run(&self, ends: &Receiver<()>) -> ThreadFindings {
+        let mut watched = ThreadFindings::default();
         let mut libraries = tree::Libraries::default();
         let mut samples = Vec::new();
         let (begin, mut interval) = (Instant::now(), SAMPLE_INTERVAL_FIRST);
@@ -148,7 +148,8 @@ impl Watch {
         watched
     }
 
-    /// Ends the program: by a request, and by force the processes that do not follow or stay behind.
+    /// Ends the program: by a request, and by force the processes that do not follow or stay
+    /// behind.
     fn end(&self, root: Process, ends: &Receiver<()>) {
         let all = tree::identified(&self.proc, tree::programs(&self.proc, root));
         let _ = kill_process(self.process, Signal::TERM);

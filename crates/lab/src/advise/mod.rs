@@ -16,7 +16,7 @@ pub(crate) mod trial;
 use anyhow::{Context, Result, anyhow, bail};
 use command_line::{CommandLine, change_of};
 use compare::{Tested, compare, rules};
-use first_run::{FirstRun, Watched, first_run};
+use first_run::{FirstRun, ThreadFindings, first_run};
 use run_facts::RunFacts;
 use serde::Serialize;
 use std::collections::BTreeMap;
@@ -30,7 +30,7 @@ use trimtab_cli::profile;
 use trimtab_core::advise::candidates::{Facts, propose};
 use trimtab_core::advise::choice::Choice;
 use trimtab_core::advise::libraries::Library;
-use trimtab_core::advise::{Advice, Candidate, Change, Conclusion, Situation, Topic, advise, together};
+use trimtab_core::advise::{Advice, Candidate, Conclusion, Situation, StartChange, Topic, advise, together};
 use trimtab_core::place::waiting::Yield;
 use trimtab_core::profile::Profile;
 use trimtab_core::setting::{Knob, Setting};
@@ -100,7 +100,7 @@ fn from_file(world: &World, args: &AdviseArgs) -> Result<u8> {
     let profile = kept(path)?;
     let facts = RunFacts::of_kept(args);
     let judged = Judged::of(world, args, &machine, &profile, &facts);
-    let watched = Watched::default();
+    let watched = ThreadFindings::default();
     let document = judged.document(args, &profile, &watched, None, None);
     answer(args, &document, facts.notes())?;
     Ok(if document.run.is_none() { exit::NO } else { exit::DONE })
@@ -119,7 +119,7 @@ fn from_runs(world: &World, args: &AdviseArgs) -> Result<u8> {
         let candidates = judged.candidates(world, args, &machine, &profile, &watched);
         let trials = Trials::begin(trimtab, world.proc(), args.command.clone())?;
         let rules = rules(args.budget, profile.wall, watched.ended_early.is_some());
-        let run = CommandLine::of(args, &Change::default());
+        let run = CommandLine::of(args, &StartChange::default());
         let others = candidates.iter().map(|one| CommandLine::of(args, &one.change));
         let lines: Vec<CommandLine> = [CommandLine::plain(), run].into_iter().chain(others).collect();
         let mut tested = compare(&trials, rules, &lines, &interrupt)?;
@@ -150,7 +150,7 @@ struct Judged {
     advice: Vec<Advice>,
     setting: Setting,
     /// The change that carries out the setting.
-    change: Change,
+    change: StartChange,
     cautions: Vec<String>,
 }
 
@@ -171,7 +171,7 @@ impl Judged {
         args: &AdviseArgs,
         machine: &Machine,
         profile: &Profile,
-        watched: &Watched,
+        watched: &ThreadFindings,
     ) -> Vec<Candidate> {
         let names = world.names().map(str::to_owned);
         let variables: BTreeMap<String, String> =
@@ -206,7 +206,7 @@ impl Judged {
         &'a self,
         args: &AdviseArgs,
         profile: &'a Profile,
-        watched: &'a Watched,
+        watched: &'a ThreadFindings,
         failed: Option<String>,
         tested: Option<Tested>,
     ) -> AdviceReport<'a> {

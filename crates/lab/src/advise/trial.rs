@@ -79,10 +79,10 @@ impl Trials {
         tree::end_all(&self.proc, &self.spared);
         let (status, took) = ended?;
         Ok(match status {
-            End::Interrupted => None,
-            End::Late => Some(Outcome::Stopped { after: took.into() }),
-            End::By(status) if status.success() => Some(Outcome::Ended { took: took.into() }),
-            End::By(status) => {
+            TrialEnd::Interrupted => None,
+            TrialEnd::Late => Some(Outcome::Stopped { after: took.into() }),
+            TrialEnd::By(status) if status.success() => Some(Outcome::Ended { took: took.into() }),
+            TrialEnd::By(status) => {
                 let why = format!("{}; {}", ended_words(status), quoted(&tail(&messages)));
                 Some(Outcome::Rejected { why, took: took.into() })
             }
@@ -129,7 +129,7 @@ pub(super) fn input() -> Stdio {
     again.map_or_else(Stdio::null, Stdio::from)
 }
 
-enum End {
+enum TrialEnd {
     By(ExitStatus),
     Late,
     Interrupted,
@@ -141,7 +141,7 @@ fn attend(
     begin: Instant,
     limit: Duration,
     interrupt: &Interrupt,
-) -> Result<(End, Duration)> {
+) -> Result<(TrialEnd, Duration)> {
     let group = Pid::from_child(&child);
     let handle = pidfd_open(group, PidfdFlags::empty());
     let (end, took) = loop {
@@ -159,10 +159,10 @@ fn attend(
             break (None, took);
         }
         if interrupt.came().is_some() {
-            break (Some(End::Interrupted), took);
+            break (Some(TrialEnd::Interrupted), took);
         }
         if took >= limit {
-            break (Some(End::Late), took);
+            break (Some(TrialEnd::Late), took);
         }
     };
     if end.is_some() {
@@ -170,7 +170,7 @@ fn attend(
         let _ = child.kill();
     }
     let status = child.wait()?;
-    Ok((end.unwrap_or(End::By(status)), took))
+    Ok((end.unwrap_or(TrialEnd::By(status)), took))
 }
 
 /// Returns whether a process ends within a time.

@@ -10,7 +10,7 @@ use crate::advise::trial::Trials;
 use anyhow::Result;
 use std::fmt::Write as _;
 use trimtab_cli::args::{OwnSetting, TuneArgs};
-use trimtab_core::advise::Change;
+use trimtab_core::advise::StartChange;
 use trimtab_core::advise::race::Rules;
 use trimtab_core::setting::Knob;
 use trimtab_core::words::plural;
@@ -31,15 +31,15 @@ pub(super) fn compare(
     options: &[String],
     interrupt: &Interrupt,
 ) -> Result<Tested> {
-    let start = Change { setting: args.from.clone(), ..Change::default() };
+    let start = StartChange { setting: args.from.clone(), ..StartChange::default() };
     // The cores of the start replace the others.
     let sets_cores = args.from.get(Knob::Cores).is_some();
     let options = options.iter().filter(|option| !(sets_cores && option.starts_with("--cores=")));
     let options: Vec<String> = options.cloned().collect();
-    let line = |change: &Change| CommandLine::with(options.clone(), change);
+    let line = |change: &StartChange| CommandLine::with(options.clone(), change);
     let own = args.own.iter().map(|OwnSetting(variables)| {
         let variables = variables.iter().map(|(name, value)| (name.clone(), Some(value.clone())));
-        line(&Change { variables: variables.collect(), ..start.clone() })
+        line(&StartChange { variables: variables.collect(), ..start.clone() })
     });
     let lines: Vec<CommandLine> = [CommandLine::plain(), line(&start)].into_iter().chain(own).collect();
     let trials = Trials::begin(sibling::find(TRIMTAB)?, world.proc(), args.command.clone())?;
