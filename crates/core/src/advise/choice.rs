@@ -83,9 +83,10 @@ pub fn choose(entrants: &[Entrant], seed: u64) -> Choice {
 /// Returns whether chance could order the runs of both in this way. With few runs only the
 /// widened extremes decide.
 fn is_luck(plain: &Entrant, variant: &Entrant, compared: usize) -> bool {
-    if plain.stopped.is_some() || plain.seconds.len().min(variant.seconds.len()) < SAMPLES_MIN {
+    let (plain, variant) = (plain.times(), variant.times());
+    if plain.len().min(variant.len()) < SAMPLES_MIN {
         return false;
     }
-    let chance = rank_sum_chance(Better::Less, &plain.seconds, &variant.seconds);
+    let chance = rank_sum_chance(Better::Less, &plain, &variant);
     chance * CHANCE_ODDS * compared.max(1) as f64 > 1.0
 }

@@ -100,7 +100,7 @@ pub fn speedup(baseline: &Entrant, variant: &Entrant, seed: u64) -> Option<Speed
     if baseline.rejected.is_some() || variant.rejected.is_some() || variant.seconds.is_empty() {
         return None;
     }
-    if let Some(stopped) = baseline.stopped {
+    if let Some(stopped) = baseline.stopped.filter(|_| baseline.seconds.is_empty()) {
         // A baseline that was stopped takes longer than that.
         let slowest = variant.seconds.iter().copied().fold(0.0, f64::max);
         let margin = MARGINS[variant.seconds.len().clamp(1, MARGINS.len()) - 1];
@@ -111,6 +111,8 @@ pub fn speedup(baseline: &Entrant, variant: &Entrant, seed: u64) -> Option<Speed
             high: None,
         });
     }
-    let found = ratio(&baseline.seconds, &variant.seconds, seed)?;
-    Some(Speedup { low: found.low, likely: found.likely, high: Some(found.high) })
+    let found = ratio(&baseline.times(), &variant.times(), seed)?;
+    // The time of a run that was stopped is a lower bound, so the upper end is not known.
+    let high = if baseline.stopped.is_some() { None } else { Some(found.high) };
+    Some(Speedup { low: found.low, likely: found.likely, high })
 }
