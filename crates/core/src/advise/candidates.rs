@@ -157,7 +157,7 @@ pub fn propose(facts: &Facts<'_>) -> Vec<Candidate> {
             chosen.iter().take(CANDIDATES_MAX - 1).enumerate().find(|(_, one)| one.change.is_portable());
         if let Some((at, candidate)) = bare.map(|(at, one)| (at, one.clone())) {
             let change = StartChange { bare: true, ..candidate.change };
-            let why = format!("{}; without trimtab, as the run is short", candidate.why);
+            let why = format!("{}; without trimtab, whose start counts in a short run", candidate.why);
             chosen.insert(at + 1, Candidate { change, why, ..candidate });
         }
     }
@@ -218,7 +218,7 @@ fn pools(facts: &Facts<'_>) -> Vec<Candidate> {
         let change = StartChange { variables, ..StartChange::default() };
         all.push(facts.candidate(
             change,
-            format!("{}, on {} CPUs", signs.join("; "), facts.cpus()),
+            format!("{}, on {}", signs.join("; "), plural(facts.cpus(), "CPU")),
             None,
             0.4,
         ));
@@ -273,7 +273,7 @@ fn shapes(facts: &Facts<'_>) -> Vec<Candidate> {
     let outer = fitting(teams, cpus);
     let reversed: Vec<u32> = teams.iter().rev().copied().collect();
     let inner: Vec<u32> = fitting(&reversed, cpus).into_iter().rev().collect();
-    let said = format!("{} nested threads on {cpus} CPUs", list(teams).replace(',', " x "));
+    let said = format!("{} nested threads on {}", list(teams).replace(',', " x "), plural(cpus, "CPU"));
     let mut all = Vec::new();
     let usual = predicted.map_or(0.3, |gain| gain.likely);
     for (sizes, share) in [(&outer, 1.0), (&inner, 1.1)] {
@@ -325,7 +325,8 @@ fn counts(facts: &Facts<'_>) -> Vec<Candidate> {
     let sizes =
         sizes.into_iter().filter(|&size| size < facts.threads() && (!is_run(size) || facts.is_short()));
     let proposals = sizes.map(|size| {
-        let why = format!("{} for {cpus} CPUs: {} instead", plural(facts.threads(), "thread"), size);
+        let why =
+            format!("{} for {}: {size} instead", plural(facts.threads(), "thread"), plural(cpus, "CPU"));
         let change = if facts.variables.contains_key("OMP_NUM_THREADS") {
             StartChange { bare: is_run(size), ..StartChange::variable("OMP_NUM_THREADS", size) }
         } else {

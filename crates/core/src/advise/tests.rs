@@ -367,6 +367,7 @@ mod proposed {
     use super::*;
     use crate::advise::candidates::{CANDIDATES_MAX, Facts, propose};
     use crate::advise::libraries::Library;
+    use crate::setting::Knob;
     use std::collections::BTreeMap;
 
     /// A program for which candidates are wanted.
