@@ -34,6 +34,8 @@ pub const BOUND_RUN: f64 = 4.0;
 const BOUNDS: [f64; 2] = [1.5, 1.25];
 /// Runs from which a difference can be certain.
 const RUNS_CERTAIN_MIN: usize = 3;
+/// Runs from which equal medians count as equally fast.
+const RUNS_NEAR: usize = 8;
 /// Part of the budget for repeated runs of a baseline that is beyond the bound of a candidate.
 const BASELINE_PART: f64 = 0.25;
 /// Difference of medians that the race need not resolve: 3 %.
@@ -176,16 +178,17 @@ impl Race {
         let (Some(best), Some(own)) = (best, entrant.median()) else { return true };
         // After some runs a smaller difference can be certain, too.
         let leader = self.entrants.iter().find(|one| one.median() == Some(best));
-        let certain = leader.and_then(|leader| ratio(&entrant.seconds, &leader.seconds, self.rules.seed));
-        let hopeless = own > best * BOUNDS[runs.clamp(1, BOUNDS.len()) - 1]
-            || runs >= RUNS_CERTAIN_MIN && certain.is_some_and(|slower| slower.low > NEAR);
+        let slower = leader.and_then(|leader| ratio(&entrant.seconds, &leader.seconds, self.rules.seed));
+        let certain = runs >= RUNS_CERTAIN_MIN && slower.is_some_and(|slower| slower.low > NEAR);
+        let hopeless = certain || own > best * BOUNDS[runs.clamp(1, BOUNDS.len()) - 1];
         match entrant.kind {
             Kind::Candidate => !hopeless && !self.is_needless(entrant),
-            // The gain over a baseline is shown, so it gets as many runs as an interval needs.
+            // The gain over a baseline is shown, so it gets as many runs as an interval needs, and
+            // more while the gain is not certain.
             Kind::Plain | Kind::Run => {
-                !hopeless
-                    || runs < SAMPLES_MIN
-                        && entrant.spent.seconds() < BASELINE_PART * self.rules.budget.seconds()
+                let affordable = entrant.spent.seconds() < BASELINE_PART * self.rules.budget.seconds();
+                let wanted = runs < SAMPLES_MIN || entrant.kind == Kind::Plain && !certain;
+                !hopeless || wanted && affordable
             }
         }
     }
@@ -220,7 +223,7 @@ impl Race {
     }
 
     /// Returns whether more runs would not change the answer: the fastest variant is known, or the
-    /// others are as fast.
+    /// others are as fast, as far as a number of runs shows.
     fn is_settled(&self, best: f64) -> bool {
         let leader = self.entrants.iter().position(|entrant| entrant.median() == Some(best));
         let Some(leader) = leader.map(|at| &self.entrants[at]) else { return false };
@@ -232,8 +235,10 @@ impl Race {
             && open.all(|one| {
                 std::ptr::eq(one, leader)
                     || one.seconds.len() >= SAMPLES_MIN
-                        && ratio(&one.seconds, &leader.seconds, self.rules.seed)
-                            .is_some_and(|gain| gain.low > NEAR || gain.high < NEAR)
+                        && ratio(&one.seconds, &leader.seconds, self.rules.seed).is_some_and(|gain| {
+                            let many = one.seconds.len() >= RUNS_NEAR && one.kind != Kind::Plain;
+                            gain.low > NEAR || gain.high < NEAR || many && gain.likely < NEAR
+                        })
             })
     }
 }
