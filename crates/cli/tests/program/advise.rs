@@ -97,8 +97,8 @@ fn threads_that_spin_on_flags_are_diagnosed_early_and_fewer_of_them_are_measured
     let cpus = need!(two(), "two cores are needed");
     let program = need!(built("gcc", "flags.c", &["-pthread"]), "gcc is needed");
     let sandbox = Sandbox::new();
-    // With four threads on two CPUs each of the meetings takes a time slice: hours in all.
-    let call = sandbox.trimtab(&format!("{} --json --", options(cpus))).arg(&program).arg("1000000");
+    // With four threads on two CPUs each of the meetings takes a time slice: minutes in all.
+    let call = sandbox.trimtab(&format!("{} --json --", options(cpus))).arg(&program).arg("20000");
     let outcome = call.env("OMP_NUM_THREADS", "4").ends();
     let document = read(&outcome);
     assert_eq!(outcome.code, Some(0), "{outcome}");
@@ -123,7 +123,7 @@ fn a_way_in_which_the_program_fails_is_rejected_with_the_reason() {
     let sandbox = Sandbox::new();
     let call = sandbox.trimtab(&format!("{} --budget 60s --json --", options(cpus))).arg(&program);
     // Two threads work; the candidate with one thread fails.
-    let call = call.args(["300000", "--break-below", "2"]).env("OMP_NUM_THREADS", "2");
+    let call = call.args(["20000", "--break-below", "2"]).env("OMP_NUM_THREADS", "2");
     let outcome = call.ends();
     let document = read(&outcome);
     let alone =

@@ -1,6 +1,6 @@
 //! Processes below a process: their threads as samples, their libraries, and their end.
 
-use rustix::process::{Pid as Killed, Signal, WaitOptions, kill_process, waitpid};
+use rustix::process::{Pid as Killed, Signal, WaitOptions, kill_process, wait};
 use std::collections::BTreeMap;
 use std::path::Path;
 use std::time::{Duration, Instant};
@@ -171,7 +171,7 @@ pub(super) fn end_all(proc: &Path, spared: &[Pid]) {
             .filter(|pid| process::stat(proc, *pid).is_ok_and(|stat| stat.state != State::Zombie))
             .collect();
         kill(&alive);
-        while matches!(waitpid(None, WaitOptions::NOHANG), Ok(Some(_))) {}
+        while matches!(wait(WaitOptions::NOHANG), Ok(Some(_))) {}
         if alive.is_empty() || begin.elapsed() > KILL_TIME_MAX {
             return;
         }

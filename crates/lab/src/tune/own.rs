@@ -55,7 +55,7 @@ pub(super) fn words(tested: &Tested) -> String {
         tested.spent.seconds()
     );
     for variant in &tested.variants {
-        let way = if variant.way.is_empty() { "as it is" } else { &variant.way };
+        let way = if variant.way.is_empty() { "now" } else { &variant.way };
         let time = match (variant.time, variant.entrant.stopped) {
             (Some(time), _) => {
                 format!("{:.3} s ({})", time.median, plural(variant.entrant.seconds.len() as u64, "run"))

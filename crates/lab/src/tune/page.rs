@@ -100,8 +100,9 @@ pub(super) fn ended(start: &TuningStart, ended: &Ended, journal: &Path) -> Strin
                 ),
                 End::Spent => {
                     let (tried, all) = single_changes(start, &found.series);
+                    let others = if tried < all { ", and nothing is known about the others" } else { "" };
                     format!(
-                        "The budget was spent before a result was certain: {tried} of {all} single changes were tried, and nothing is known about the others ({runs}). --resume with a larger --budget continues.{}",
+                        "The budget was spent before a result was certain: {tried} of {all} single changes were tried{others} ({runs}). --resume with a larger --budget continues.{}",
                         untried(start)
                     )
                 }
