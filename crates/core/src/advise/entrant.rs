@@ -44,8 +44,8 @@ impl Entrant {
         if self.rejected.is_some() { None } else { median(&self.seconds) }
     }
 
-    /// Returns the seconds of all its runs, if one ended: a run that was stopped counts with the time
-    /// until then.
+    /// Returns the seconds of all its runs, if one ended: a run that was stopped counts with the
+    /// time until then.
     pub(super) fn times(&self) -> Vec<f64> {
         let stopped = self.stopped.filter(|_| !self.seconds.is_empty());
         self.seconds.iter().copied().chain(stopped).collect()
