@@ -27,7 +27,7 @@ pub use serve::{GuestAgentArgs, ServeArgs, StatusArgs, TagArgs, TargetArgs, Task
 pub use time::Wait;
 use trimtab_front::args::words;
 pub use trimtab_front::args::{SurveyMode, time};
-pub use tuning::{TuneArgs, TuningCommand, TuningsArgs};
+pub use tuning::{OwnSetting, TuneArgs, TuningCommand, TuningsArgs};
 pub use view::TopArgs;
 
 use clap::{Parser, Subcommand};

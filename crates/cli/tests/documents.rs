@@ -124,6 +124,7 @@ fn described() -> BTreeSet<&'static str> {
     let text = concat!(
         include_str!("../../../docs/json-launching.md"),
         include_str!("../../../docs/json-observing.md"),
+        include_str!("../../../docs/json-advice.md"),
         include_str!("../../../docs/json-studies.md"),
     );
     text.split(|letter: char| !(letter.is_ascii_alphanumeric() || "_-".contains(letter))).collect()
@@ -137,8 +138,12 @@ fn every_field_of_advice_is_documented() {
         "runtimes":["libgomp"],"intervals":{"count":2600,"mean":300000,"median":300000,"tenth":250000,"ninetieth":350000}}"#;
     std::fs::write(&file, profile).unwrap();
     let advice = trimtab(&["advise", "--json", "--others", "0", "--from", file.to_str().unwrap()]);
+    let tested =
+        trimtab(&["advise", "--json", "--share", "--budget", "2s", "--others", "0", "--", "sleep", "0.1"]);
+    assert!(tested["tested"]["variants"].as_array().is_some_and(|all| all.len() >= 2), "{tested}");
     let mut found = BTreeSet::new();
     words(&advice, &mut found);
+    words(&tested, &mut found);
     let described = described();
     let missing: Vec<_> = found.iter().filter(|word| !described.contains(word.as_str())).collect();
     assert!(

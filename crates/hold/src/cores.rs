@@ -158,6 +158,7 @@ impl CoresRequest {
         let (request, mut facts, situation) = self.gather(world, ledger.as_ref())?;
         look_at_memory(world, &request, self.survey, &mut facts);
         let order = ReserveOptions {
+            grants: true,
             wait: self.wait.map(Wait),
             label: &self.label,
             tell,

@@ -95,6 +95,7 @@ impl CoresRequest {
         look_at_memory(world, &request, self.survey, &mut facts);
         let holder = holder(world, watched.target(), &self.label).map_err(never)?;
         let order = ReserveOptions {
+            grants: true,
             wait: self.wait.map(Wait),
             label: &self.label,
             tell,

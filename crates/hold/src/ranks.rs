@@ -238,6 +238,8 @@ impl RanksRequest {
         ledger: Option<Ledger>,
     ) -> Result<(Option<Held>, LaunchRequest, bool), ReserveError> {
         let order = ReserveOptions {
+            holder: None,
+            grants: false,
             wait: self.cores.wait.map(Wait),
             label: &self.cores.label,
             tell: &|_| {},

@@ -99,6 +99,9 @@ pub struct ReserveOptions<'a> {
     pub rules: QueueRules,
     /// The holder, if it is not this process; its time is set when the cores are taken.
     pub holder: Option<Holder>,
+    /// Whether grants of other managers count while it waits. A launcher that is such a manager
+    /// reserves for the job that has the grant.
+    pub grants: bool,
 }
 
 /// Takes the cores of a launch, and stores in its facts the holds of others at that moment. `None`
@@ -170,8 +173,10 @@ pub fn reserve(
         if !pause(queue.as_mut(), &ahead, left, taking.processes(), order.goes_on) {
             return Err(ReserveError::Cancelled);
         }
-        // Jobs of other managers begin and end meanwhile.
-        facts.load.granted = granted(world, &facts.machine, &facts.bounds.allowed).grants;
+        if order.grants {
+            // Jobs of other managers begin and end meanwhile.
+            facts.load.granted = granted(world, &facts.machine, &facts.bounds.allowed).grants;
+        }
         if request.place.memory.size.is_some() {
             // Programs that ended meanwhile have returned their memory, and others have taken some.
             look_at_memory(world, request, SurveyMode::Auto, facts);

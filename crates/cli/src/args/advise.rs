@@ -6,19 +6,21 @@ use std::path::PathBuf;
 use trimtab_core::place::Amount;
 use trimtab_core::set::CpuSet;
 use trimtab_core::setting::Setting;
+use trimtab_core::time::Span;
 
-/// Say what would make a program faster, and by how much.
+/// Say what makes a program faster here, and by how much, after a test.
 ///
-/// Runs the program once, as trimtab profile does, and judges the profile by the rules of
-/// docs/advise.md: threads for each core, sharing of cores, wait policy, balancing, placement, huge
-/// pages, scheduler slice. A change is advised only if even the lower end of the expected gain is a
-/// gain. Otherwise, or if a quantity was not measured, the advice is to change nothing, with the
-/// reason.
+/// Runs the program once, as trimtab profile does. Its profile suggests at most four other ways to
+/// start it: fewer threads, another wait policy, other numbers for libraries, ranks or nested
+/// teams, huge pages. Then the program runs as you start it now, under trimtab run, and in these
+/// ways, in turn. A run is stopped as soon as it takes much longer than the best. Only a way whose
+/// measured gain is certain is advised.
 ///
-/// No change is tried or kept; trimtab tune does that. The program's standard output goes to
-/// standard error, since standard output carries the advice. Exit status 0 if a change is advised,
-/// 1 if none is advised, 2 if advising or the program failed, 128 plus the signal's number after
-/// Ctrl-C.
+/// The program must do the same work in each run; it writes its files each time. Its input is your
+/// input file, or empty. Use --once for a program that cannot be repeated. Nothing is kept.
+/// The program's output goes to standard error in the first run and is dropped in the others,
+/// since standard output carries the advice. Exit status 0 if a change is advised, 1 if none is
+/// advised, 2 if advising or the program failed, 128 plus the signal's number after Ctrl-C.
 #[derive(Args, Debug, Clone)]
 #[command(after_help = EXAMPLES)]
 pub struct AdviseArgs {
@@ -35,9 +37,20 @@ pub struct AdviseArgs {
     /// Run the program with this setting and advise changes of it, as in 'threads=4 wait=sleep'.
     #[arg(long, value_name = "SETTING", help_heading = "Settings")]
     pub set: Option<Setting>,
+    /// Longest time of all trials together. By default, three times that of the first run, and at
+    /// least 5 seconds.
+    #[arg(long, value_name = "TIME", value_parser = super::time::lasting, help_heading = "Time")]
+    pub budget: Option<Span>,
+    /// Let the first run go on to its end, also if its threads compete for CPUs and hardly ever
+    /// sleep.
+    #[arg(long, help_heading = "Time")]
+    pub complete: bool,
+    /// Run the program only once and test nothing: the advice is a prediction, and is called so.
+    #[arg(long, conflicts_with_all = ["budget", "complete"], help_heading = "Time")]
+    pub once: bool,
     /// Run nothing: advise from a profile that trimtab profile --json wrote. COMMAND then only
     /// completes the command line that is shown.
-    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath, conflicts_with_all = ["cores", "cpus", "share", "set"], help_heading = "Settings")]
+    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath, conflicts_with_all = ["cores", "cpus", "share", "set", "budget", "complete", "once"], help_heading = "Settings")]
     pub from: Option<PathBuf>,
     /// Number of the program's CPUs that other programs keep busy (0: none). By default, as
     /// measured before and during the run; with --from, unknown.
@@ -52,11 +65,12 @@ pub struct AdviseArgs {
     pub command: Vec<OsString>,
 }
 
-const EXAMPLES: &str = "Examples:\n  trimtab advise ./app                         what would make it faster here\n  \
+const EXAMPLES: &str = "Examples:\n  trimtab advise ./app                         the fastest way to start it here, tested\n  \
     trimtab advise -c 8 ./app                    on 8 cores\n  \
-    trimtab advise --others 1 ./app              as if other programs always kept one of its CPUs busy\n  \
+    trimtab advise --budget 30s ./app            trials of half a minute in all\n  \
+    trimtab advise --once ./app                  a prediction from one run\n  \
     trimtab profile --json -o app.json ./app; trimtab advise --from app.json --others 0 ./app\n\n\
-    The advised command can be tried at once; trimtab tune measures what a profile cannot predict.";
+    trimtab tune searches more settings, for longer, and keeps the best one.";
 
 /// Parses the number of CPUs that other programs keep busy.
 fn others(text: &str) -> Result<f64, String> {

@@ -51,6 +51,12 @@ pub struct TuneArgs {
         help_heading = "Settings"
     )]
     pub from: Setting,
+    /// Compare a setting of your own before the search, and show its gain: variables that the
+    /// search does not change, as in 'OMP_NUM_THREADS=2 OMP_PROC_BIND=true'. May be given several
+    /// times; takes at most a quarter of the budget.
+    #[arg(long = "try", value_name = "VARIABLES", value_parser = own, conflicts_with = "metric",
+          help_heading = "Settings")]
+    pub own: Vec<OwnSetting>,
     /// Quantity to improve: a number that the program prints, captured by this regular expression
     /// (its first group, or the whole match; the last match counts). By default, the elapsed time.
     #[arg(long, value_name = "REGEX", help_heading = "Metric")]
@@ -98,10 +104,15 @@ pub struct TuneArgs {
     pub command: Vec<OsString>,
 }
 
+/// Variables that the user wants to compare: names with values.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct OwnSetting(pub Vec<(String, String)>);
+
 const EXAMPLES: &str = "Examples:\n  trimtab tune ./app                           improve its elapsed time, for at most ten minutes\n  \
     trimtab tune --dry-run ./app                 list the settings that would be tried\n  \
     trimtab tune --metric 'Mop/s total *= *([0-9.]+)' --higher ./cg.A.x\n  \
     trimtab tune --knobs threads,wait,thp --budget 2m ./app\n  \
+    trimtab tune --try OMP_NUM_THREADS=2 ./app   compare your own setting, too\n  \
     trimtab tune --verify ./app                  require the same output in each run\n  \
     trimtab tune --resume ./app                  continue after Ctrl-C\n  \
     trimtab tune list                            the settings that are kept\n\n\
@@ -166,6 +177,28 @@ fn knob(text: &str) -> Result<Knob, String> {
     })
 }
 
+/// Parses variables with values.
+fn own(text: &str) -> Result<OwnSetting, String> {
+    let one = |word: &str| match word.split_once('=') {
+        Some((name, value)) if is_name(name) && !value.contains('\0') => {
+            Ok((name.to_owned(), value.to_owned()))
+        }
+        _ => Err(format!("\"{word}\" is not NAME=VALUE, as in OMP_NUM_THREADS=2")),
+    };
+    let all: Vec<(String, String)> = text.split_whitespace().map(one).collect::<Result<_, _>>()?;
+    if all.is_empty() {
+        Err("expected NAME=VALUE, as in OMP_NUM_THREADS=2".to_owned())
+    } else {
+        Ok(OwnSetting(all))
+    }
+}
+
+/// Returns whether a shell accepts this name of a variable.
+fn is_name(name: &str) -> bool {
+    let letter = |at: char| at.is_ascii_alphanumeric() || at == '_';
+    name.starts_with(|first: char| first.is_ascii_alphabetic() || first == '_') && name.chars().all(letter)
+}
+
 /// Parses a gain in per cent. A gain below 1 % can hardly ever be measured.
 fn gain(text: &str) -> Result<f64, String> {
     match text.strip_suffix('%').unwrap_or(text).trim().parse::<f64>() {
@@ -177,6 +210,16 @@ fn gain(text: &str) -> Result<f64, String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn own_settings_are_variables_with_values() {
+        let pair = |name: &str, value: &str| (name.to_owned(), value.to_owned());
+        assert_eq!(own("A=1 B_2=x=y"), Ok(OwnSetting(vec![pair("A", "1"), pair("B_2", "x=y")])));
+        assert_eq!(own("A="), Ok(OwnSetting(vec![pair("A", "")])));
+        for wrong in ["", " ", "A", "=1", "1A=2", "A-B=1", "A=1 B"] {
+            assert!(own(wrong).is_err(), "{wrong}");
+        }
+    }
 
     #[test]
     fn knobs_and_gains_have_bounds() {

@@ -164,6 +164,7 @@ impl Launch<'_> {
         }
         let label = label(&self.args.command);
         let order = ReserveOptions {
+            grants: true,
             wait: self.args.run.wait,
             label: &label,
             tell: &|line| say::headline(self.volume, line),

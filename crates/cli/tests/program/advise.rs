@@ -1,5 +1,5 @@
-//! `trimtab advise`: programs that clearly need a change, programs that need none, and invalid
-//! profiles.
+//! `trimtab advise`: programs that clearly need a change, programs that need none, trials that are
+//! stopped or rejected, and invalid profiles.
 
 use crate::util::{Outcome, Sandbox, built, need, two};
 use rustix::process::Signal;
@@ -35,7 +35,8 @@ fn nested_teams_beyond_the_cpus_get_advice_for_fewer_threads_with_the_right_comm
     let cpus = need!(two(), "two cores are needed");
     let program = need!(built("gcc", "zones.c", &["-fopenmp"]), "gcc with OpenMP is needed");
     let sandbox = Sandbox::new();
-    let call = sandbox.trimtab(&format!("{} --json --", options(cpus))).arg(&program).args(["600", "100"]);
+    let call =
+        sandbox.trimtab(&format!("{} --once --json --", options(cpus))).arg(&program).args(["600", "100"]);
     let outcome = call.env("OMP_NUM_THREADS", "2,2").env("OMP_WAIT_POLICY", "active").ends();
     let document = read(&outcome);
     assert_eq!(outcome.code, Some(0), "{outcome}");
@@ -59,10 +60,11 @@ fn a_program_with_a_cpu_for_each_thread_is_left_as_it_is() {
     let cpus = need!(two(), "two cores are needed");
     let program = need!(built("gcc", "meets.c", &["-fopenmp"]), "gcc with OpenMP is needed");
     let sandbox = Sandbox::new();
-    let outcome = sandbox.trimtab(&format!("{} --", options(cpus))).arg(&program).args(["100", "200"]).ends();
+    let call = sandbox.trimtab(&format!("{} --once --", options(cpus)));
+    let outcome = call.arg(&program).args(["100", "200"]).ends();
     assert_eq!(outcome.code, Some(1), "{outcome}");
     let said = outcome.out();
-    assert!(said.contains("No recommendation: no change is certain") && !said.contains("Use:"), "{said}");
+    assert!(said.contains("No recommendation: no change is certain") && !said.contains("Use"), "{said}");
     assert!(said.contains("threads: there are as many threads as CPUs"), "{said}");
 }
 
@@ -72,8 +74,8 @@ fn missing_measurements_of_a_static_program_are_named_and_tuning_is_suggested() 
     let program =
         need!(built("gcc", "meets.c", &["-pthread", "-static"]), "gcc and a static C library are needed");
     let sandbox = Sandbox::new();
-    let outcome =
-        sandbox.trimtab(&format!("{} --", options(cpus))).arg(&program).args(["3000", "100"]).ends();
+    let call = sandbox.trimtab(&format!("{} --once --", options(cpus)));
+    let outcome = call.arg(&program).args(["3000", "100"]).ends();
     assert_eq!(outcome.code, Some(1), "{outcome}");
     let said = outcome.out();
     assert!(said.contains("statically linked"), "{said}");
@@ -83,6 +85,74 @@ fn missing_measurements_of_a_static_program_are_named_and_tuning_is_suggested() 
         "{said}"
     );
     assert!(said.contains("trimtab tune") && said.contains("--knobs"), "{said}");
+}
+
+/// Returns the variants that were tried, of a document in JSON.
+fn variants(document: &Value) -> &Vec<Value> {
+    document["tested"]["variants"].as_array().unwrap_or_else(|| panic!("nothing was tested: {document}"))
+}
+
+#[test]
+fn threads_that_spin_on_flags_are_diagnosed_early_and_fewer_of_them_are_measured() {
+    let cpus = need!(two(), "two cores are needed");
+    let program = need!(built("gcc", "flags.c", &["-pthread"]), "gcc is needed");
+    let sandbox = Sandbox::new();
+    // With four threads on two CPUs each of the meetings takes a time slice: minutes in all.
+    let call = sandbox.trimtab(&format!("{} --json --", options(cpus))).arg(&program).arg("20000");
+    let outcome = call.env("OMP_NUM_THREADS", "4").ends();
+    let document = read(&outcome);
+    assert_eq!(outcome.code, Some(0), "{outcome}");
+    assert_eq!(document["ended_early"], json!(4), "{document}");
+    assert_eq!(document["tested"]["verdict"], "use", "{document}");
+    let all = variants(&document);
+    let kinds: Vec<&str> = all.iter().map(|one| one["kind"].as_str().unwrap()).collect();
+    assert_eq!(kinds[..2], ["plain", "run"], "{document}");
+    assert!((1..=4).contains(&(kinds.len() - 2)), "{document}");
+    // The program as it is was stopped, so the gain has a lower end only.
+    assert!(all[0]["stopped"].as_f64().is_some_and(|stopped| stopped > 0.0), "{document}");
+    let chosen = &all[usize::try_from(document["tested"]["entrant"].as_u64().unwrap()).unwrap()];
+    assert!(chosen["faster"]["low"].as_f64().unwrap() > 1.02, "{chosen}");
+    assert_eq!(chosen["faster"]["high"], Value::Null, "{chosen}");
+    assert_eq!(document["run"], chosen["command"]);
+}
+
+#[test]
+fn a_way_in_which_the_program_fails_is_rejected_with_the_reason() {
+    let cpus = need!(two(), "two cores are needed");
+    let program = need!(built("gcc", "flags.c", &["-pthread"]), "gcc is needed");
+    let sandbox = Sandbox::new();
+    let call = sandbox.trimtab(&format!("{} --budget 60s --json --", options(cpus))).arg(&program);
+    // Two threads work; the candidate with one thread fails.
+    let call = call.args(["20000", "--break-below", "2"]).env("OMP_NUM_THREADS", "2");
+    let outcome = call.ends();
+    let document = read(&outcome);
+    let alone =
+        variants(&document).iter().find(|one| one["way"].as_str().unwrap().contains("OMP_NUM_THREADS=1"));
+    let alone = alone.unwrap_or_else(|| panic!("{document}"));
+    let why = alone["rejected"].as_str().unwrap();
+    assert!(why.contains("status 3") && why.contains("too few threads"), "{why}");
+    assert_ne!(document["run"], alone["command"]);
+}
+
+#[test]
+fn trials_leave_no_process_behind_and_the_text_begins_with_the_present_way() {
+    let cpus = need!(two(), "two cores are needed");
+    let sandbox = Sandbox::new();
+    let pids = sandbox.path("pids");
+    // Each run leaves a process in a session of its own.
+    let script = format!("setsid sleep 60 >/dev/null 2>&1 & echo $! >>{}", pids.display());
+    let call = sandbox.trimtab(&format!("{} --budget 2s -- sh -c", options(cpus))).arg(script);
+    let outcome = call.ends();
+    let said = outcome.out();
+    assert!(matches!(outcome.code, Some(0 | 1)), "{outcome}");
+    let at = |words: &str| said.find(words).unwrap_or_else(|| panic!("{words}: {said}"));
+    assert!(at("\n  now ") < at("\n  trimtab run "), "{said}");
+    assert!(said.contains("Use: ") || said.contains("No change: ") || said.contains("No recommendation: "));
+    let left: Vec<String> = crate::util::text(&pids).lines().skip(1).map(str::to_owned).collect();
+    assert!(!left.is_empty(), "no trial ran: {outcome}");
+    for pid in left {
+        assert!(!std::path::Path::new("/proc").join(&pid).exists(), "{pid} lives");
+    }
 }
 
 #[test]

@@ -104,6 +104,30 @@ fn nothing_is_kept_without_a_gain_and_a_dry_run_starts_no_program() {
 }
 
 #[test]
+fn an_own_setting_is_compared_before_the_search_and_untried_knobs_are_named() {
+    let sandbox = Sandbox::new();
+    // Variables that the user sets are not searched, and one of them makes this program fast.
+    let app = sandbox.script("app", "#!/bin/sh\n[ \"$OMP_NUM_THREADS\" = 1 ] || sleep 0.4\n");
+    let call = sandbox.trimtab("tune --share --budget 20s --knobs threads,wait --try OMP_NUM_THREADS=1 --");
+    let tuned = call.arg(&app).env("OMP_NUM_THREADS", "7").ends();
+    let said = tuned.out();
+    let own = said.lines().find(|line| line.contains("OMP_NUM_THREADS=1")).unwrap_or_default();
+    assert!(own.contains("times faster"), "{tuned}");
+    assert!(said.contains("Not tried: threads (you set OMP_NUM_THREADS"), "{tuned}");
+    sandbox.trimtab("tune --try OMP_NUM_THREADS --").arg(&app).ends().fails(2, &["is not NAME=VALUE"]);
+}
+
+#[test]
+fn a_budget_that_ends_before_anything_was_tried_gives_no_verdict() {
+    let sandbox = Sandbox::new();
+    let app = sandbox.script("app", "#!/bin/sh\nsleep 0.5\n");
+    let tuned = sandbox.trimtab("tune --share --budget 1s --knobs wait --").arg(&app).ends();
+    assert_eq!(tuned.code, Some(1), "{tuned}");
+    let said = tuned.out();
+    assert!(said.contains("0 of 3 single changes were tried") && !said.contains("no change"), "{said}");
+}
+
+#[test]
 fn a_setting_in_which_the_program_fails_is_out_and_a_program_that_fails_is_not_tuned() {
     need!(two(), "two cores are needed");
     let sandbox = Sandbox::new();

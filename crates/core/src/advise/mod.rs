@@ -23,12 +23,20 @@
 //! rest.
 
 mod balancing;
+mod candidate;
+pub mod candidates;
+pub mod choice;
+pub mod early;
+pub mod entrant;
 mod known;
+pub mod libraries;
 pub mod load;
 mod pages;
 mod placing;
+pub mod race;
 mod sharing;
 mod slices;
+pub mod speedup;
 #[cfg(test)]
 mod tests;
 mod threads;
@@ -43,6 +51,7 @@ use known::ProgramFacts;
 use serde::Serialize;
 use std::fmt;
 
+pub use candidate::{Candidate, StartChange};
 pub use threads::fitting;
 
 /// Largest ratio of the worst to the best case of a gain that is printed as numbers.

@@ -362,3 +362,225 @@ fn a_range_that_is_too_wide_is_not_printed_as_numbers() {
         assert_eq!(Gain { low, likely, high }.to_string(), words);
     }
 }
+
+mod proposed {
+    use super::*;
+    use crate::advise::candidates::{CANDIDATES_MAX, Facts, propose};
+    use crate::advise::libraries::Library;
+    use crate::setting::Knob;
+    use std::collections::BTreeMap;
+
+    /// A program for which candidates are wanted.
+    #[derive(Clone, Debug, Default)]
+    struct Case {
+        profile: Profile,
+        situation: Situation,
+        variables: Vec<(&'static str, &'static str)>,
+        command: &'static str,
+        libraries: Vec<Library>,
+        processes: u32,
+        computing: u32,
+        ended_early: bool,
+        slices: bool,
+        huge_pages: bool,
+        nodes: u32,
+    }
+
+    impl Case {
+        fn candidates(&self) -> Vec<Candidate> {
+            let advice = advise(&self.profile, &machine(), &self.situation);
+            let variables: BTreeMap<String, String> = self
+                .variables
+                .iter()
+                .map(|(name, value)| ((*name).to_owned(), (*value).to_owned()))
+                .collect();
+            let command: Vec<String> = self.command.split_whitespace().map(str::to_owned).collect();
+            propose(&Facts {
+                profile: &self.profile,
+                situation: &self.situation,
+                advice: &advice,
+                variables: &variables,
+                command: &command,
+                libraries: &self.libraries,
+                processes: self.processes,
+                computing: self.computing,
+                ended_early: self.ended_early,
+                usable: 2,
+                nodes: self.nodes.max(1),
+                huge_pages: self.huge_pages,
+                slices: self.slices,
+            })
+        }
+
+        /// Returns the candidates in a short form.
+        fn ways(&self) -> Vec<String> {
+            let way = |one: Candidate| {
+                let mut words: Vec<String> = Vec::new();
+                for (name, value) in &one.change.variables {
+                    words.push(format!("{name}={}", value.as_deref().unwrap_or("-")));
+                }
+                if !one.change.setting.is_empty() {
+                    words.push(one.change.setting.to_string());
+                }
+                words.extend(one.change.fit.map(|fit| format!("fit={fit}")));
+                words.extend(one.change.nest.map(|nest| format!("nest={nest}")));
+                words.extend(one.change.command.map(|words| words.join(" ")));
+                if one.change.bare {
+                    words.push("bare".to_owned());
+                }
+                words.join(" ")
+            };
+            self.candidates().into_iter().map(way).collect()
+        }
+    }
+
+    fn long(profile: Profile) -> Profile {
+        Profile { wall: Span::from_ms(5_000), ..profile }
+    }
+
+    fn base() -> Case {
+        Case { situation: alone(), command: "./app", processes: 1, ..Case::default() }
+    }
+
+    #[test]
+    fn nested_teams_get_shapes_that_fit() {
+        let situation = Situation { teams: vec![2, 2], ..alone() };
+        let case = Case {
+            profile: long(meets(4, 100, "wait=spin")),
+            situation,
+            variables: vec![("OMP_NUM_THREADS", "2,2")],
+            computing: 4,
+            ..base()
+        };
+        let ways = case.ways();
+        // `trimtab run` itself makes 2,1 of 2,2.
+        assert!(!ways.contains(&"OMP_NUM_THREADS=2,1".to_owned()), "{ways:?}");
+        assert_eq!(ways[0], "OMP_NUM_THREADS=1,2", "{ways:?}");
+        assert!(ways.iter().any(|way| way.contains("nest=2,scatter,1,subcompact")), "{ways:?}");
+    }
+
+    #[test]
+    fn a_run_that_was_ended_early_gets_fewer_threads_also_without_trimtab() {
+        // A run that was ended has no barriers in its profile: LU waits on flags of its own.
+        let profile = Profile { intervals: None, waiting: None, ..meets(4, 100, "") };
+        let case = Case {
+            profile,
+            variables: vec![("OMP_NUM_THREADS", "4")],
+            computing: 4,
+            ended_early: true,
+            slices: true,
+            ..base()
+        };
+        let ways = case.ways();
+        assert_eq!(ways[0], "OMP_NUM_THREADS=2 bare", "{ways:?}");
+        assert!(ways.contains(&"OMP_NUM_THREADS=1".to_owned()), "{ways:?}");
+    }
+
+    #[test]
+    fn a_library_in_each_process_of_a_pool_is_named_and_bounded() {
+        let library = Library {
+            name: "OpenBLAS".to_owned(),
+            version: Some("0.3.30".to_owned()),
+            variable: "OPENBLAS_NUM_THREADS".to_owned(),
+            processes: 4,
+            threads: 2,
+        };
+        let profile = Profile { cpus: 2, workers: 8, wall: Span::from_ms(4_900), ..Profile::default() };
+        let case = Case { profile, libraries: vec![library], processes: 4, computing: 8, ..base() };
+        let candidates = case.candidates();
+        assert_eq!(case.ways()[0], "OPENBLAS_NUM_THREADS=1");
+        assert!(candidates[0].why.contains("OpenBLAS 0.3.30: 2 threads in each of 4 processes"));
+    }
+
+    #[test]
+    fn counts_of_launchers_and_programs_change_where_they_stand() {
+        let profile = Profile { cpus: 2, workers: 4, wall: Span::from_ms(4_000), ..Profile::default() };
+        let ranks = Case {
+            profile: profile.clone(),
+            command: "mpirun -np 4 ./app -n 9",
+            computing: 4,
+            processes: 4,
+            ..base()
+        };
+        assert_eq!(ranks.ways()[0], "mpirun -np 2 ./app -n 9");
+        let stated = Case { profile, command: "gmx mdrun -ntomp 4", computing: 4, ..base() };
+        assert_eq!(stated.ways()[0], "gmx mdrun -ntomp 2");
+        let few = Case { command: "mpirun -np 2 ./app", computing: 2, processes: 2, ..base() };
+        assert_eq!(few.ways(), Vec::<String>::new());
+    }
+
+    #[test]
+    fn teams_of_several_threads_get_smaller_teams_and_no_thread_limit() {
+        let profile = Profile { intervals: None, ..long(meets(8, 1_000, "")) };
+        let case = Case { profile, computing: 8, ..base() };
+        let ways = case.ways();
+        assert_eq!(ways[0], "OMP_NUM_THREADS=1", "{ways:?}");
+        assert!(ways.contains(&"fit=limit".to_owned()), "{ways:?}");
+    }
+
+    #[test]
+    fn a_program_with_a_cpu_for_each_thread_that_does_not_wait_gets_no_fewer_threads() {
+        let case = Case { profile: long(meets(2, 5_000, "")), computing: 2, ..base() };
+        assert!(case.ways().iter().all(|way| !way.contains("threads") && !way.contains("THREADS")));
+        let one =
+            Case { profile: Profile { workers: 1, ..long(meets(1, 5_000, "")) }, computing: 1, ..base() };
+        assert_eq!(one.ways(), Vec::<String>::new());
+    }
+
+    #[test]
+    fn large_memory_in_small_pages_and_several_nodes_get_memory_candidates() {
+        let profile = Profile {
+            resident: Some(1 << 30),
+            huge_share: Some(0.0),
+            remote_share: Some(0.5),
+            ..long(meets(2, 5_000, ""))
+        };
+        let case = Case { profile, computing: 2, huge_pages: true, nodes: 2, ..base() };
+        let ways = case.ways();
+        assert!(
+            ways.contains(&"thp=on".to_owned()) && ways.contains(&"memory=interleave".to_owned()),
+            "{ways:?}"
+        );
+        let tuned = Case { variables: vec![("GLIBC_TUNABLES", "x")], ..case };
+        assert!(!tuned.ways().contains(&"thp=on".to_owned()));
+    }
+
+    proptest! {
+        #[test]
+        fn candidates_are_few_different_and_ask_for_no_more_threads_than_cpus(
+            threads in 1..40_u32, step in 1..100_000_u64, cpus in 1..9_u32, computing in 0..70_u32,
+            processes in 0..9_u32, teams in prop::collection::vec(1..5_u32, 0..3), waiting in prop::option::of(0.0..1.0_f64),
+            others in prop::option::of(0.0..9.0_f64), set in any::<bool>(), early in any::<bool>(), bits in 0..8_u32,
+        ) {
+            let profile = Profile { waiting, ..meets(threads, step, "") };
+            let teams = if teams.len() > 1 { teams } else { Vec::new() };
+            let library = Library {
+                name: "MKL".to_owned(), version: None, variable: "MKL_NUM_THREADS".to_owned(), processes, threads: 3,
+            };
+            let case = Case {
+                profile,
+                situation: Situation { cpus, others, teams, ..alone() },
+                variables: if set { vec![("OMP_NUM_THREADS", "7")] } else { Vec::new() },
+                libraries: if bits & 1 == 1 { vec![library] } else { Vec::new() },
+                processes, computing, ended_early: early, slices: true,
+                huge_pages: bits & 2 == 2, nodes: 1 + (bits >> 2),
+                ..base()
+            };
+            let all = case.candidates();
+            prop_assert!(all.len() <= CANDIDATES_MAX);
+            for (at, one) in all.iter().enumerate() {
+                prop_assert!(!one.why.is_empty() && one.expected.is_finite());
+                prop_assert!(all[..at].iter().all(|other| other.change != one.change));
+                prop_assert!(one.change != StartChange::default());
+                prop_assert!(!one.change.variables.contains_key("OMP_THREAD_LIMIT"));
+                for (name, value) in &one.change.variables {
+                    let Some(value) = value else { continue };
+                    let product: u32 = value.split(',').map(|size| size.parse::<u32>().unwrap()).product();
+                    prop_assert!((1..=cpus).contains(&product), "{name}={value} on {cpus}");
+                }
+                let count = one.change.setting.number(Knob::Threads).unwrap_or(1.0);
+                prop_assert!(count >= 1.0 && count <= f64::from(cpus));
+            }
+        }
+    }
+}

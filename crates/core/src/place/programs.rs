@@ -198,6 +198,67 @@ impl KnownProgram {
     }
 }
 
+impl KnownProgram {
+    /// Returns these arguments with another total of threads; `None` if they state none, or if the
+    /// total is not a multiple of the other counts.
+    fn with_count(&self, arguments: &[&str], threads: u32) -> Option<Vec<String>> {
+        let end = arguments.iter().position(|word| *word == "--").unwrap_or(arguments.len());
+        let mut found: Vec<(&'static str, usize, CountPlace, u32)> = Vec::new();
+        for at in 0..end {
+            for &(option, value) in self.options {
+                let Some(place) = place_of(option, value, arguments[at], &arguments[at + 1..]) else {
+                    continue;
+                };
+                let text = text_of(option, value, arguments[at], &arguments[at + 1..]);
+                let Some(count) = text.and_then(|text| text.parse().ok()).filter(|&count| count > 0) else {
+                    continue;
+                };
+                found.push((option, at, place, count));
+            }
+        }
+        let &(changed, .., own) = found.last()?;
+        let others: Vec<u32> = found.iter().filter(|one| one.0 != changed).map(|one| one.3).collect();
+        // `-nt` is a total.
+        let others = if self.multiply && changed != "-nt" {
+            others.iter().fold(1, |all: u32, &one| all.saturating_mul(one))
+        } else {
+            1
+        };
+        let count = (threads / others.max(1)).max(1);
+        if count >= own {
+            return None;
+        }
+        let mut words: Vec<String> = arguments.iter().map(|word| (*word).to_owned()).collect();
+        for (option, at, place, _) in found.into_iter().filter(|one| one.0 == changed) {
+            match place {
+                CountPlace::Word(ahead) => words[at + ahead] = count.to_string(),
+                CountPlace::Behind(sign) => words[at] = format!("{option}{sign}{count}"),
+            }
+        }
+        Some(words)
+    }
+}
+
+/// Place of a count in a command line.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum CountPlace {
+    /// A word of its own, this number of words after the option.
+    Word(usize),
+    /// The option's own word, behind the option and this sign.
+    Behind(&'static str),
+}
+
+/// Returns the place of an option's count, if the word is that option.
+fn place_of(option: &str, value: ValuePosition, word: &str, rest: &[&str]) -> Option<CountPlace> {
+    text_of(option, value, word, rest)?;
+    Some(match value {
+        ValuePosition::After(_) => CountPlace::Word(2),
+        _ if word == option => CountPlace::Word(1),
+        ValuePosition::Equals | ValuePosition::EqualsOrNext => CountPlace::Behind("="),
+        _ => CountPlace::Behind(""),
+    })
+}
+
 /// Returns the value of one option at one word, if the word is that option.
 fn text_of<'a>(option: &str, value: ValuePosition, word: &'a str, rest: &[&'a str]) -> Option<&'a str> {
     let next = |at: usize| rest.get(at).copied();
@@ -225,6 +286,16 @@ pub fn stated(command: &[&str], behind_launcher: bool) -> Option<Stated> {
     let found = (0..words).find_map(|at| Some((at, KnownProgram::of(file_name(command[at]))?)));
     let (at, known) = found?;
     known.stated(&command[at + 1..])
+}
+
+/// Returns the command line with at most this number of threads in place of the count that it
+/// states; `None` if it states none, or no more than that.
+pub fn lower_stated(command: &[&str], behind_launcher: bool, threads: u32) -> Option<Vec<String>> {
+    let words = if behind_launcher { command.len() } else { command.len().min(1) };
+    let found = (0..words).find_map(|at| Some((at, KnownProgram::of(file_name(command[at]))?)));
+    let (at, known) = found?;
+    let rest = known.with_count(&command[at + 1..], threads)?;
+    Some(command[..=at].iter().map(|word| (*word).to_owned()).chain(rest).collect())
 }
 
 /// Returns the program with this file name, if it is known to bind its own threads.
@@ -285,6 +356,33 @@ mod tests {
             "",
         ] {
             assert_eq!(says(command), None, "{command}");
+        }
+    }
+
+    #[test]
+    fn a_stated_count_is_lowered_where_it_stands() {
+        for (command, then) in [
+            ("gmx mdrun -ntmpi 2 -ntomp 4 -v", Some("gmx mdrun -ntmpi 2 -ntomp 1 -v")),
+            ("gmx mdrun -nt 4", Some("gmx mdrun -nt 2")),
+            ("lmp -in x -pk omp 4 -sf omp", Some("lmp -in x -pk omp 2 -sf omp")),
+            ("namd3 +p8 conf", Some("namd3 +p2 conf")),
+            ("xz -T4 file", Some("xz -T2 file")),
+            ("xz --threads=4 file", Some("xz --threads=2 file")),
+            ("xz --threads 4 file", Some("xz --threads 2 file")),
+            ("lightgbm num_threads=4 task=train", Some("lightgbm num_threads=2 task=train")),
+            ("mpirun -n 2 gmx_mpi mdrun -ntomp 3", Some("mpirun -n 2 gmx_mpi mdrun -ntomp 2")),
+            ("xz -T2 file", None),
+            ("gmx mdrun -ntmpi 4 -ntomp 1", None),
+            ("./app -T4", None),
+            ("julia -- -t 4", None),
+        ] {
+            let words: Vec<&str> = command.split(' ').collect();
+            let lowered = lower_stated(&words, words[0] == "mpirun", 2).map(|words| words.join(" "));
+            assert_eq!(lowered.as_deref(), then, "{command}");
+            // The reader of counts is the oracle.
+            if let Some(lowered) = lowered {
+                assert!(says(&lowered).is_some_and(|(threads, _)| threads <= 2), "{lowered}");
+            }
         }
     }
 

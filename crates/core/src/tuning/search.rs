@@ -25,6 +25,8 @@ const FINALISTS_MAX: usize = 4;
 const EVIDENCE_PAIRS: (usize, usize) = (5, 15);
 /// A gain this large shows in three runs each.
 pub(super) const PLAIN_GAIN_RATIO: f64 = 1.2;
+/// A setting that measured better than the chosen one by this factor is examined first.
+const STANDOUT_RATIO: f64 = 1.1;
 /// An interval from a to b is narrow if b / a is below this: more runs will not improve the result.
 const NARROW_INTERVAL_RATIO: f64 = 1.02;
 /// Shortest time limit of a run: starting takes time, too.
@@ -94,16 +96,21 @@ impl Search<'_> {
         }
         let mut best = start.clone();
         let mut single = None;
-        match self.explore(&mut best, &mut single) {
+        // The remaining time is for the evidence.
+        let is_cut = match self.explore(&mut best, &mut single) {
             Err(Halt::Stopped) => return (End::Stopped, None),
-            // The remaining time is for the evidence.
-            Err(Halt::Spent) | Ok(()) => {}
-        }
+            Err(Halt::Spent) => true,
+            Ok(()) => false,
+        };
+        let fastest = self.standout(&best);
         // If the gain is already plain, unneeded knobs are removed first, which saves one round of
         // evidence.
-        if self.measured_ratio(&best) >= PLAIN_GAIN_RATIO {
-            let reserve = self.reserve(&best);
-            let (lean, adds, halt) = self.lean(&best, reserve);
+        for plain in fastest.iter().chain([&best]).cloned().collect::<Vec<_>>() {
+            if self.measured_ratio(&plain) < PLAIN_GAIN_RATIO {
+                continue;
+            }
+            let reserve = self.reserve(&plain);
+            let (lean, adds, halt) = self.lean(&plain, reserve);
             if let Some(Halt::Stopped) = halt {
                 return (End::Stopped, None);
             }
@@ -125,7 +132,8 @@ impl Search<'_> {
                 Err(halt) => return (halt.into(), None),
             }
         }
-        (End::Nothing, None)
+        // Of settings that were not tried nothing is known.
+        (if is_cut { End::Spent } else { End::Nothing }, None)
     }
 
     /// Searches for the best setting, and for the best single change.
@@ -298,6 +306,16 @@ impl Search<'_> {
             }
         }
         Ok(None)
+    }
+
+    /// Returns the setting that measured best in any stage, if it is clearly better than the best
+    /// one that the stages chose: a setting with one fast run must not lose to slower ones.
+    fn standout(&mut self, best: &Setting) -> Option<Setting> {
+        let settings: Vec<Setting> = self.series.iter().map(|series| series.setting.clone()).collect();
+        let ratios = settings.into_iter().map(|setting| (self.measured_ratio(&setting), setting));
+        let (ratio, setting) =
+            ratios.collect::<Vec<_>>().into_iter().max_by(|one, other| one.0.total_cmp(&other.0))?;
+        (setting != *best && ratio >= STANDOUT_RATIO * self.measured_ratio(best)).then_some(setting)
     }
 
     /// Returns the ratio of a setting to the start in the better direction, by all measurements so

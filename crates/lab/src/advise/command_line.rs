@@ -1,12 +1,16 @@
-//! Command line that applies advice: options of `trimtab run`, and variables where an option has no
-//! effect.
+//! Command line that applies a change: options of `trimtab run`, variables, and words of the
+//! command.
 //!
 //! Problem: `trimtab run` does not change variables that the user set, and a program that chooses
-//! its own thread count ignores options. The command therefore replaces or removes such variables,
-//! and `OMP_THREAD_LIMIT` bounds teams that the program opens by itself.
+//! its own thread count ignores options. A setting that the rules advise is therefore carried out
+//! by the variable or option that reaches the program. `OMP_THREAD_LIMIT` does not bound the teams
+//! of several threads together, so `--fit=limit` is used for programs that choose a count.
 
+use std::collections::BTreeMap;
+use std::ffi::OsString;
 use trimtab_cli::args::AdviseArgs;
-use trimtab_core::advise::fitting;
+use trimtab_core::advise::{StartChange, fitting};
+use trimtab_core::place::Fit;
 use trimtab_core::profile::Profile;
 use trimtab_core::setting::{Knob, Setting};
 use trimtab_launch::TUNABLES;
@@ -19,112 +23,102 @@ const WAITING: [&str; 5] =
 
 /// A command line.
 #[derive(Clone, PartialEq, Debug, Default)]
-pub(super) struct CommandLine {
+pub(crate) struct CommandLine {
     /// Variables to set (`Some`) or to remove (`None`).
-    variables: Vec<(String, Option<String>)>,
+    variables: BTreeMap<String, Option<String>>,
+    /// Options of `trimtab run`.
     options: Vec<String>,
-    /// Cautions for the user about this command.
-    pub(super) cautions: Vec<String>,
+    /// Words of the command that replace the user's.
+    command: Option<Vec<String>>,
+    bare: bool,
 }
 
 impl CommandLine {
-    /// Builds the command that applies `change` to a program with this profile.
-    pub(super) fn of(
-        args: &AdviseArgs,
-        profile: &Profile,
-        change: &Setting,
-        teams: &[u32],
-        user: &dyn Fn(&str) -> Option<String>,
-    ) -> Self {
-        let mut how = Self::default();
-        let mut setting = profile.setting.clone();
-        for (knob, value) in change.iter() {
+    /// Returns the program as the user starts it now.
+    pub(crate) fn plain() -> Self {
+        Self { bare: true, ..Self::default() }
+    }
+
+    /// Builds the command that carries out a change, with the options of `trimtab advise`.
+    pub(super) fn of(args: &AdviseArgs, change: &StartChange) -> Self {
+        let mut setting = args.set.clone().unwrap_or_default();
+        if change.variables.contains_key("OMP_NUM_THREADS") {
+            setting = setting.without(Knob::Threads);
+        }
+        for (knob, value) in change.setting.iter() {
             setting = setting.clone().with(knob, value).unwrap_or(setting);
-        }
-        if let Some(threads) = change.number(Knob::Threads) {
-            how.threads(threads as u32, profile, teams, user);
-            if !how.options.is_empty() {
-                setting = setting.without(Knob::Threads);
-            }
-            if how.options.first().is_some_and(String::is_empty) {
-                how.options.clear();
-            }
-        }
-        if change.get(Knob::Wait).is_some() {
-            let set = WAITING.iter().filter(|name| user(name).is_some());
-            how.variables.extend(set.map(|name| ((*name).to_owned(), None)));
-        }
-        if change.get(Knob::Thp).is_some() && user(TUNABLES).is_some() {
-            how.cautions.push(format!(
-                "your {TUNABLES} is not changed, so --thp on has no effect until you unset it"
-            ));
         }
         let mut options = Vec::new();
         // Advised cores replace the requested cores.
-        if change.get(Knob::Cores).is_none() && setting.get(Knob::Cores).is_none() {
-            if let Some(cores) = args.cores {
-                options.push(format!("--cores={cores}"));
-            }
-            if let Some(cpus) = &args.cpus {
-                options.push(format!("--cpus={cpus}"));
-            }
+        if setting.get(Knob::Cores).is_none() {
+            options.extend(args.cores.map(|cores| format!("--cores={cores}")));
+            options.extend(args.cpus.as_ref().map(|cpus| format!("--cpus={cpus}")));
         }
         if args.share {
             options.push("--share".to_owned());
         }
-        options.extend(words(&setting));
-        options.append(&mut how.options);
-        how.options = options;
-        how
+        Self::with(options, &StartChange { setting, ..change.clone() })
     }
 
-    /// Adds a thread count in the form that reaches the program. An empty option means that no
-    /// option has an effect.
-    fn threads(
-        &mut self,
-        threads: u32,
-        profile: &Profile,
-        teams: &[u32],
-        user: &dyn Fn(&str) -> Option<String>,
-    ) {
-        let mut set = |name: &str, value: String| self.variables.push((name.to_owned(), Some(value)));
-        if teams.len() > 1 {
-            let sizes: Vec<String> = fitting(teams, threads).iter().map(ToString::to_string).collect();
-            set("OMP_NUM_THREADS", sizes.join(","));
-            self.options.push(String::new());
-            return;
+    /// Builds the command that carries out a change, with these options of `trimtab run`.
+    pub(crate) fn with(mut options: Vec<String>, change: &StartChange) -> Self {
+        options.extend(words(&change.setting));
+        options.extend(change.fit.map(|fit| format!("--fit={fit}")));
+        options.extend(change.nest.as_ref().map(|nest| format!("--nest={nest}")));
+        Self {
+            variables: change.variables.clone(),
+            command: change.command.clone(),
+            bare: change.bare,
+            options: if change.bare { Vec::new() } else { options },
         }
-        let told = profile.setting.number(Knob::Threads).map_or(profile.cpus, |told| told as u32);
-        let openmp = profile.runtimes.iter().any(|runtime| runtime.is_openmp());
-        if user("OMP_NUM_THREADS").is_some() {
-            set("OMP_NUM_THREADS", threads.to_string());
-            self.options.push(String::new());
-        } else if profile.workers > told && openmp {
-            set("OMP_THREAD_LIMIT", threads.to_string());
-            self.options.push(format!("--threads={threads}"));
-            self.cautions.push(format!(
-                "the program ran {} threads although {told} were set: it chooses its own count, so OMP_THREAD_LIMIT bounds all of its teams together",
-                profile.workers
-            ));
-        } else if profile.workers > told {
-            self.options.push(String::new());
-            let what = match profile.runtimes.as_slice() {
-                [runtime] if runtime.is_mpi() => "its launcher's -n",
-                _ => "one of its own options, if it has one",
-            };
-            self.cautions.push(format!(
-                "the program chooses its own number of threads or ranks: set {threads} with {what}"
-            ));
-        } else {
-            self.options.push(format!("--threads={threads}"));
+    }
+
+    /// Returns whether the program starts without `trimtab run`.
+    pub(super) fn is_bare(&self) -> bool {
+        self.bare
+    }
+
+    /// Returns the options of `trimtab run`.
+    pub(super) fn options(&self) -> &[String] {
+        &self.options
+    }
+
+    /// Yields the variables to set, or to remove.
+    pub(super) fn variables(&self) -> impl Iterator<Item = (&str, Option<&str>)> {
+        self.variables.iter().map(|(name, value)| (name.as_str(), value.as_deref()))
+    }
+
+    /// Returns the words of the command.
+    pub(super) fn words(&self, command: &[OsString]) -> Vec<OsString> {
+        match &self.command {
+            Some(words) => words.iter().map(OsString::from).collect(),
+            None => command.to_vec(),
         }
     }
 
     /// Formats the command line for a shell.
     pub(super) fn line(&self, command: &[String]) -> String {
+        let mut words = self.start();
+        if !self.bare {
+            words.push("--".to_owned());
+        }
+        words.extend(self.command.as_deref().unwrap_or(command).iter().cloned());
+        quoted(&words)
+    }
+
+    /// Formats the way to start the program, without the program; empty for the program alone.
+    pub(super) fn way(&self) -> String {
+        let mut words = self.start();
+        if let Some(command) = &self.command {
+            words.extend(command.iter().cloned());
+        }
+        quoted(&words)
+    }
+
+    /// Returns the words before the command.
+    fn start(&self) -> Vec<String> {
         let mut words = Vec::new();
-        let taken = self.variables.iter().filter(|(_, value)| value.is_none());
-        for (name, _) in taken {
+        for (name, _) in self.variables.iter().filter(|(_, value)| value.is_none()) {
             if words.is_empty() {
                 words.push("env".to_owned());
             }
@@ -133,11 +127,72 @@ impl CommandLine {
         for (name, value) in &self.variables {
             words.extend(value.as_ref().map(|value| format!("{name}={value}")));
         }
-        words.extend(["trimtab".to_owned(), "run".to_owned()]);
-        words.extend(self.options.iter().cloned());
-        words.push("--".to_owned());
-        words.extend(command.iter().cloned());
-        quoted(&words)
+        if !self.bare {
+            words.extend(["trimtab".to_owned(), "run".to_owned()]);
+            words.extend(self.options.iter().cloned());
+        }
+        words
+    }
+}
+
+/// Returns the change that carries out a setting which the rules advise, and cautions for the user.
+pub(super) fn change_of(
+    setting: &Setting,
+    profile: &Profile,
+    teams: &[u32],
+    user: &dyn Fn(&str) -> Option<String>,
+) -> (StartChange, Vec<String>) {
+    let mut change = StartChange { setting: setting.clone(), ..StartChange::default() };
+    let mut cautions = Vec::new();
+    if let Some(threads) = setting.number(Knob::Threads) {
+        threads_of(&mut change, &mut cautions, threads as u32, profile, teams, user);
+    }
+    if setting.get(Knob::Wait).is_some() {
+        let set = WAITING.iter().filter(|name| user(name).is_some());
+        change.variables.extend(set.map(|name| ((*name).to_owned(), None)));
+    }
+    if setting.get(Knob::Thp).is_some() && user(TUNABLES).is_some() {
+        cautions
+            .push(format!("your {TUNABLES} is not changed, so --thp on has no effect until you unset it"));
+    }
+    (change, cautions)
+}
+
+/// Puts a thread count into a change in the form that reaches the program.
+fn threads_of(
+    change: &mut StartChange,
+    cautions: &mut Vec<String>,
+    threads: u32,
+    profile: &Profile,
+    teams: &[u32],
+    user: &dyn Fn(&str) -> Option<String>,
+) {
+    let by_variable = |change: &mut StartChange, value: String| {
+        change.variables.insert("OMP_NUM_THREADS".to_owned(), Some(value));
+        change.setting = change.setting.clone().without(Knob::Threads);
+    };
+    let told = profile.setting.number(Knob::Threads).map_or(profile.cpus, |told| told as u32);
+    let openmp = profile.runtimes.iter().any(|runtime| runtime.is_openmp());
+    if teams.len() > 1 {
+        let sizes: Vec<String> = fitting(teams, threads).iter().map(ToString::to_string).collect();
+        by_variable(change, sizes.join(","));
+    } else if user("OMP_NUM_THREADS").is_some() {
+        by_variable(change, threads.to_string());
+    } else if profile.workers > told && openmp {
+        change.fit = Some(Fit::Limit);
+        cautions.push(format!(
+            "the program ran {} threads although {told} were set: it chooses its own count, so --fit=limit makes its teams smaller",
+            profile.workers
+        ));
+    } else if profile.workers > told {
+        change.setting = change.setting.clone().without(Knob::Threads);
+        let option = match profile.runtimes.as_slice() {
+            [runtime] if runtime.is_mpi() => "its launcher's -n",
+            _ => "one of its own options, if it has one",
+        };
+        cautions.push(format!(
+            "the program chooses its own number of threads or ranks: set {threads} with {option}"
+        ));
     }
 }
 
@@ -171,28 +226,27 @@ mod tests {
     fn line(words: &[&str], profile: &Profile, change: &str, teams: &[u32], set: &[(&str, &str)]) -> String {
         let user =
             |name: &str| set.iter().find(|(known, _)| *known == name).map(|(_, value)| (*value).to_owned());
-        CommandLine::of(&args(words), profile, &change.parse().unwrap(), teams, &user)
-            .line(&["./app".to_owned()])
+        let (change, _) = change_of(&change.parse().unwrap(), profile, teams, &user);
+        CommandLine::of(&args(words), &change).line(&["./app".to_owned()])
     }
 
     #[test]
     fn advice_is_an_option_if_that_reaches_the_program_and_otherwise_a_variable() {
-        let mut profile =
-            Profile { cpus: 2, workers: 4, runtimes: vec![Runtime::Libgomp], ..Profile::default() };
+        let profile = Profile { cpus: 2, workers: 4, runtimes: vec![Runtime::Libgomp], ..Profile::default() };
         let nested = line(&[], &profile, "threads=2", &[2, 2], &[("OMP_NUM_THREADS", "2,2")]);
         assert_eq!(nested, "OMP_NUM_THREADS=2,1 trimtab run -- ./app");
         let set = line(&[], &profile, "threads=2", &[], &[("OMP_NUM_THREADS", "4")]);
         assert_eq!(set, "OMP_NUM_THREADS=2 trimtab run -- ./app");
         let by_itself = line(&[], &profile, "threads=2", &[], &[]);
-        assert_eq!(by_itself, "OMP_THREAD_LIMIT=2 trimtab run --threads=2 -- ./app");
-        profile.setting = "threads=4 wait=spin".parse().unwrap();
+        assert_eq!(by_itself, "trimtab run --threads=2 --fit=limit -- ./app");
+        let few = Profile { workers: 2, ..profile.clone() };
         assert_eq!(
-            line(&["-c", "2"], &profile, "threads=2", &[], &[]),
-            "trimtab run --cores=2 --wait-policy=spin --threads=2 -- ./app"
+            line(&["-c", "2", "--set", "threads=4 wait=spin"], &few, "threads=2", &[], &[]),
+            "trimtab run --cores=2 --threads=2 --wait-policy=spin -- ./app"
         );
         assert_eq!(
-            line(&["-c", "2"], &profile, "cores=1 threads=1", &[], &[]),
-            "trimtab run --cores=1 --wait-policy=spin --threads=1 -- ./app"
+            line(&["-c", "2", "--set", "wait=spin"], &few, "cores=1 threads=1", &[], &[]),
+            "trimtab run --threads=1 --cores=1 --wait-policy=spin -- ./app"
         );
         let waits =
             line(&["--share"], &Profile::default(), "wait=sleep", &[], &[("OMP_WAIT_POLICY", "active")]);
@@ -202,9 +256,27 @@ mod tests {
     #[test]
     fn ranks_are_the_launchers() {
         let profile = Profile { cpus: 2, workers: 4, runtimes: vec![Runtime::Mpich], ..Profile::default() };
-        let how = CommandLine::of(&args(&[]), &profile, &"threads=2".parse().unwrap(), &[], &|_| None);
-        assert!(how.cautions[0].contains("set 2 with its launcher's -n"), "{how:?}");
-        assert_eq!(how.line(&["mpirun".to_owned()]), "trimtab run -- mpirun");
+        let (change, cautions) = change_of(&"threads=2".parse().unwrap(), &profile, &[], &|_| None);
+        assert!(cautions[0].contains("set 2 with its launcher's -n"), "{cautions:?}");
+        let line = CommandLine::of(&args(&[]), &change).line(&["mpirun".to_owned()]);
+        assert_eq!(line, "trimtab run -- mpirun");
+    }
+
+    #[test]
+    fn a_change_of_the_command_replaces_its_words_and_a_bare_one_has_no_trimtab() {
+        let words = |text: &str| text.split(' ').map(str::to_owned).collect::<Vec<_>>();
+        let change = StartChange { command: Some(words("mpirun -n 2 ./app")), ..StartChange::default() };
+        let how = CommandLine::of(&args(&[]), &change);
+        assert_eq!(how.line(&words("mpirun -n 4 ./app")), "trimtab run -- mpirun -n 2 ./app");
+        assert_eq!(how.words(&["mpirun".into()]).len(), 4);
+        let variables = BTreeMap::from([("OMP_NUM_THREADS".to_owned(), Some("1".to_owned()))]);
+        let bare = StartChange { variables, bare: true, ..StartChange::default() };
+        let how = CommandLine::of(&args(&["-c", "1"]), &bare);
+        assert_eq!(how.line(&words("./app")), "OMP_NUM_THREADS=1 ./app");
+        assert!(how.options().is_empty());
+        assert_eq!(CommandLine::plain().way(), "");
+        let nest = StartChange { nest: Some("2,scatter,1,subcompact".to_owned()), ..StartChange::default() };
+        assert_eq!(CommandLine::of(&args(&[]), &nest).way(), "trimtab run --nest=2,scatter,1,subcompact");
     }
 
     #[test]

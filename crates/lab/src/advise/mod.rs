@@ -1,39 +1,52 @@
-//! `trimtab advise`: advice on how to run a program better, derived from one run of it.
+//! `trimtab advise`: advice on how to run a program better, tested before it is given.
 //!
-//! The rules are in `core::advise`; `run_facts` gathers the facts of the run, `command_line` builds
-//! the command that applies the advice, and `page` formats the text. Nothing is tried and nothing
-//! is stored.
+//! `first_run` profiles one run and watches its threads. The rules of `core::advise` judge the
+//! profile and propose candidates. `compare` runs the program as it is, under `trimtab run`, and in
+//! the ways of the candidates, each as a `trial`. `command_line` builds commands, `page` formats
+//! the text. Nothing is stored.
 
-mod command_line;
+pub(crate) mod command_line;
+pub(crate) mod compare;
+mod first_run;
 mod page;
 mod run_facts;
+mod tree;
+pub(crate) mod trial;
 
 use anyhow::{Context, Result, anyhow, bail};
-use command_line::CommandLine;
+use command_line::{CommandLine, change_of};
+use compare::{Tested, compare, rules};
+use first_run::{FirstRun, ThreadFindings, first_run};
 use run_facts::RunFacts;
 use serde::Serialize;
+use std::collections::BTreeMap;
 use std::io::Read;
 use std::os::unix::process::ExitStatusExt;
 use std::path::Path;
 use std::process::ExitStatus;
-use trimtab_cli::args::{AdviseArgs, CountingArgs, ProfileArgs};
-use trimtab_cli::commands::profile::Measurement;
+use trial::Trials;
+use trimtab_cli::args::AdviseArgs;
 use trimtab_cli::profile;
-use trimtab_core::advise::{Advice, Conclusion, Topic, advise, together};
+use trimtab_core::advise::candidates::{Facts, propose};
+use trimtab_core::advise::choice::Choice;
+use trimtab_core::advise::libraries::Library;
+use trimtab_core::advise::{Advice, Candidate, Conclusion, Situation, StartChange, Topic, advise, together};
 use trimtab_core::place::waiting::Yield;
 use trimtab_core::profile::Profile;
 use trimtab_core::setting::{Knob, Setting};
 use trimtab_core::time::Span;
+use trimtab_core::topology::Machine;
 use trimtab_front::diagnostics::{self as say, Volume};
 use trimtab_front::exit::{self, Exit};
-use trimtab_front::interrupt::Interrupt;
 use trimtab_front::machine::Which;
 use trimtab_front::process_env::World;
+use trimtab_front::sibling::{self, TRIMTAB};
 use trimtab_front::stdout::print;
-use trimtab_hold::site_facts::HOLD;
+use trimtab_linux::memory::{SystemHugePages, system_huge_pages};
+use trimtab_linux::sys::slice;
 
 /// Schema of the JSON document.
-const SCHEMA: &str = "trimtab.advice/1";
+const SCHEMA: &str = "trimtab.advice/2";
 /// Largest profile file in bytes.
 const PROFILE_BYTES_MAX: u64 = 1 << 20;
 
@@ -45,6 +58,17 @@ struct AdviceReport<'a> {
     command: Vec<String>,
     /// How the program failed, in words; `None` on success.
     failed: Option<String>,
+    /// The trials; `None` if nothing was tested.
+    tested: Option<Tested>,
+    /// The command to use; `None` if no change is advised.
+    run: Option<String>,
+    cautions: &'a [String],
+    /// Number of threads that hardly ever slept, if the first run was ended for that.
+    ended_early: Option<u32>,
+    /// Largest numbers of threads and of processes that computed at once; `None` if not watched.
+    computing: Option<u32>,
+    processes: Option<u32>,
+    libraries: &'a [Library],
     profile: &'a Profile,
     cpus: u32,
     others: Option<f64>,
@@ -54,11 +78,8 @@ struct AdviceReport<'a> {
     bound: Option<bool>,
     teams: &'a [u32],
     advice: &'a [Advice],
-    /// All advised changes together.
+    /// All changes together that the rules advise.
     setting: &'a Setting,
-    /// The command to use; `None` if no change is advised.
-    run: Option<String>,
-    cautions: &'a [String],
     /// A `trimtab tune` command that measures the questions that the rules cannot decide.
     tune: Option<String>,
 }
@@ -68,66 +89,164 @@ struct AdviceReport<'a> {
 /// # Errors
 /// [`exit::FAILED`] without a profile.
 pub fn run(world: &World, args: &AdviseArgs) -> Result<u8, Exit> {
-    advise_on(world, args).map_err(|cause| Exit::new(exit::FAILED, cause))
+    let done = if args.from.is_some() { from_file(world, args) } else { from_runs(world, args) };
+    done.map_err(|cause| Exit::new(exit::FAILED, cause))
 }
 
-fn advise_on(world: &World, args: &AdviseArgs) -> Result<u8> {
+/// Advises from a stored profile.
+fn from_file(world: &World, args: &AdviseArgs) -> Result<u8> {
+    let path = args.from.as_deref().ok_or_else(|| anyhow!("no profile is given"))?;
     let (machine, _) = Which::Live.load(world)?;
-    let (profile, seen, ended) = match &args.from {
-        Some(path) => {
-            let profile = kept(path)?;
-            let seen = RunFacts::of_kept(args);
-            (profile, seen, None)
-        }
-        None => measured(world, args)?,
-    };
-    let situation = seen.situation(world, args, &profile);
-    let all = advise(&profile, &machine, &situation);
-    let change = together(&all);
-    let user = |name: &str| world.of_user(name);
-    let how = CommandLine::of(args, &profile, &change, &situation.teams, &user);
-    let words: Vec<String> = match args.command.is_empty() {
-        true => vec![profile.program.clone()],
-        false => args.command.iter().map(|word| word.to_string_lossy().into_owned()).collect(),
-    };
-    let failed = ended.as_ref().and_then(|ended: &RunEnd| failure(ended.status));
-    let document = AdviceReport {
-        schema: SCHEMA,
-        failed,
-        profile: &profile,
-        cpus: if situation.cpus > 0 { situation.cpus } else { profile.cpus },
-        others: situation.others,
-        quota: situation.quota,
-        yields: situation.yields,
-        wake: situation.wake,
-        bound: situation.bound,
-        teams: &situation.teams,
-        advice: &all,
-        setting: &change,
-        run: (!change.is_empty()).then(|| how.line(&words)),
-        cautions: &how.cautions,
-        tune: tuning(args, &all, &profile.setting, &words),
-        command: words.clone(),
-    };
-    if args.json {
-        print(&serde_json::to_string(&document)?)?;
+    let profile = kept(path)?;
+    let facts = RunFacts::of_kept(args);
+    let judged = Judged::of(world, args, &machine, &profile, &facts);
+    let watched = ThreadFindings::default();
+    let document = judged.document(args, &profile, &watched, None, None);
+    answer(args, &document, facts.notes())?;
+    Ok(if document.run.is_none() { exit::NO } else { exit::DONE })
+}
+
+/// Runs the program, and tests what its profile suggests.
+fn from_runs(world: &World, args: &AdviseArgs) -> Result<u8> {
+    let (machine, _) = Which::Live.load(world)?;
+    let trimtab = sibling::find(TRIMTAB)?;
+    let FirstRun { profile, facts, watched, status, interrupt } = first_run(world, args)?;
+    let judged = Judged::of(world, args, &machine, &profile, &facts);
+    let failed = failure(status).filter(|_| watched.ended_early.is_none());
+    let tested = if failed.is_some() || args.once || interrupt.came().is_some() {
+        None
     } else {
-        print(&page::words(&document, seen.notes()))?;
-    }
-    if let Some(signal) = ended.as_ref().and_then(|ended| ended.signal) {
+        let candidates = judged.candidates(world, args, &machine, &profile, &watched);
+        let trials = Trials::begin(trimtab, world.proc(), args.command.clone())?;
+        let rules = rules(args.budget, profile.wall, watched.ended_early.is_some());
+        let run = CommandLine::of(args, &StartChange::default());
+        let others = candidates.iter().map(|one| CommandLine::of(args, &one.change));
+        let lines: Vec<CommandLine> = [CommandLine::plain(), run].into_iter().chain(others).collect();
+        let mut tested = compare(&trials, rules, &lines, &interrupt)?;
+        tested.explain(&candidates);
+        Some(tested)
+    };
+    let plain_failed = tested.as_ref().and_then(|tested| tested.variants[0].entrant.rejected.clone());
+    let document = judged.document(args, &profile, &watched, failed.or(plain_failed), tested);
+    answer(args, &document, facts.notes())?;
+    if let Some(signal) = interrupt.came() {
         return Ok(exit::by_signal(signal));
     }
     if document.failed.is_some() {
         return Ok(exit::FAILED);
     }
-    Ok(if change.is_empty() { exit::NO } else { exit::DONE })
+    Ok(if document.run.is_none() { exit::NO } else { exit::DONE })
 }
 
-/// How a run ended.
-struct RunEnd {
-    status: ExitStatus,
-    /// The signal from outside that ended the program.
-    signal: Option<i32>,
+/// Prints the answer.
+fn answer(args: &AdviseArgs, document: &AdviceReport<'_>, notes: &[String]) -> Result<()> {
+    let text = if args.json { serde_json::to_string(document)? } else { page::words(document, notes) };
+    Ok(print(&text)?)
+}
+
+/// The judgement of the rules about a profile.
+struct Judged {
+    situation: Situation,
+    advice: Vec<Advice>,
+    setting: Setting,
+    /// The change that carries out the setting.
+    change: StartChange,
+    cautions: Vec<String>,
+}
+
+impl Judged {
+    fn of(world: &World, args: &AdviseArgs, machine: &Machine, profile: &Profile, facts: &RunFacts) -> Self {
+        let situation = facts.situation(world, args, profile);
+        let advice = advise(profile, machine, &situation);
+        let setting = together(&advice);
+        let user = |name: &str| world.of_user(name);
+        let (change, cautions) = change_of(&setting, profile, &situation.teams, &user);
+        Self { situation, advice, setting, change, cautions }
+    }
+
+    /// Returns the ways to start the program that are worth a trial.
+    fn candidates(
+        &self,
+        world: &World,
+        args: &AdviseArgs,
+        machine: &Machine,
+        profile: &Profile,
+        watched: &ThreadFindings,
+    ) -> Vec<Candidate> {
+        let names = world.names().map(str::to_owned);
+        let variables: BTreeMap<String, String> =
+            names.filter_map(|name| Some((name.clone(), world.of_user(&name)?))).collect();
+        let command: Vec<String> =
+            args.command.iter().filter_map(|word| word.to_str().map(str::to_owned)).collect();
+        // A command with other letters than text keeps its words.
+        let command = if command.len() == args.command.len() { command } else { Vec::new() };
+        let facts = Facts {
+            profile,
+            situation: &self.situation,
+            advice: &self.advice,
+            variables: &variables,
+            command: &command,
+            libraries: &watched.libraries,
+            processes: watched.processes,
+            computing: watched.computing,
+            ended_early: watched.ended_early.is_some(),
+            usable: u32::try_from(std::thread::available_parallelism().map_or(1, usize::from))
+                .unwrap_or(u32::MAX),
+            nodes: u32::try_from(machine.nodes().len()).unwrap_or(u32::MAX),
+            huge_pages: !matches!(
+                system_huge_pages(&world.sys()),
+                Ok(None | Some(SystemHugePages::Never)) | Err(_)
+            ),
+            slices: matches!(slice::get(), Ok(Some(_))),
+        };
+        propose(&facts)
+    }
+
+    fn document<'a>(
+        &'a self,
+        args: &AdviseArgs,
+        profile: &'a Profile,
+        watched: &'a ThreadFindings,
+        failed: Option<String>,
+        tested: Option<Tested>,
+    ) -> AdviceReport<'a> {
+        let words: Vec<String> = match args.command.is_empty() {
+            true => vec![profile.program.clone()],
+            false => args.command.iter().map(|word| word.to_string_lossy().into_owned()).collect(),
+        };
+        let situation = &self.situation;
+        let run = match &tested {
+            Some(tested) => match tested.choice {
+                Choice::Use { entrant } => tested.variants.get(entrant).map(|one| one.command.clone()),
+                Choice::Keep | Choice::Unsure { .. } | Choice::Unknown => None,
+            },
+            None => (!self.setting.is_empty()).then(|| CommandLine::of(args, &self.change).line(&words)),
+        };
+        let cautions = if tested.is_some() { &[][..] } else { &self.cautions[..] };
+        AdviceReport {
+            schema: SCHEMA,
+            failed,
+            run,
+            cautions,
+            ended_early: watched.ended_early,
+            computing: (watched.computing > 0).then_some(watched.computing),
+            processes: (watched.processes > 0).then_some(watched.processes),
+            libraries: &watched.libraries,
+            profile,
+            cpus: if situation.cpus > 0 { situation.cpus } else { profile.cpus },
+            others: situation.others,
+            quota: situation.quota,
+            yields: situation.yields,
+            wake: situation.wake,
+            bound: situation.bound,
+            teams: &situation.teams,
+            advice: &self.advice,
+            setting: &self.setting,
+            tune: tuning(args, &self.advice, &profile.setting, &words),
+            command: words,
+            tested,
+        }
+    }
 }
 
 fn failure(status: ExitStatus) -> Option<String> {
@@ -138,38 +257,6 @@ fn failure(status: ExitStatus) -> Option<String> {
         (None, Some(signal)) => Some(format!("it was ended by signal {signal}")),
         (None, None) => Some(format!("it ended with {status}")),
     }
-}
-
-/// Runs the program once.
-fn measured(world: &World, args: &AdviseArgs) -> Result<(Profile, RunFacts, Option<RunEnd>)> {
-    if world.raw(HOLD).is_some() {
-        bail!(
-            "trimtab advise runs inside a trimtab run, whose cores and variables would distort the measurement: start it outside"
-        );
-    }
-    let setting = args.set.clone().unwrap_or_default();
-    let looking = run_facts::begin(world, args, &setting)?;
-    let run = ProfileArgs {
-        place: looking.place(),
-        json: true,
-        output: None,
-        set: Some(setting),
-        wait_policy: None,
-        pin: None,
-        counting: CountingArgs::default(),
-        verbose: false,
-        quiet: true,
-        command: args.command.clone(),
-    };
-    // Before signals are heard, which is the work of another thread.
-    let measurement = Measurement::prepare(world, run)?;
-    let interrupt = Interrupt::listen()?;
-    interrupt.runs_process(measurement.process());
-    let done = measurement.carry_out();
-    interrupt.ended();
-    let (profile, status) = done?;
-    let seen = looking.end(world, args);
-    Ok((profile, seen, Some(RunEnd { status, signal: interrupt.came() })))
 }
 
 /// Reads a profile from a file.
@@ -222,13 +309,7 @@ fn knobs(topic: Topic) -> &'static [Knob] {
     }
 }
 
-/// Fields that are left out for a profile from a file.
 impl AdviceReport<'_> {
-    /// Returns whether a change is advised.
-    fn changes(&self) -> bool {
-        !self.setting.is_empty()
-    }
-
     /// Prints warnings about the run, before the advice.
     fn warn(&self) {
         if let Some(failed) = &self.failed {

@@ -141,6 +141,11 @@ impl FactsBefore {
         self.place.clone()
     }
 
+    /// Returns the number of CPUs that the program gets.
+    pub(super) fn cpus(&self) -> u32 {
+        u32::try_from(self.seen.cpus.len()).unwrap_or(u32::MAX)
+    }
+
     /// Completes the facts after the program has ended.
     pub(super) fn end(self, world: &World, args: &AdviseArgs) -> RunFacts {
         let Self { mut seen, before, sample, used, begin, .. } = self;

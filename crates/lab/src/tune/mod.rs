@@ -7,6 +7,7 @@
 //! with `--resume`.
 
 mod grid_choices;
+mod own;
 mod page;
 pub(crate) mod record;
 mod trial;
@@ -144,6 +145,10 @@ fn measure(world: &World, args: &TuneArgs, trial: &TrialRunner, start: &TuningSt
         out(&Line::Start(start).text()?)?;
     } else {
         diagnostics::notice(Volume::Normal, &page::begins(start, args.budget));
+    }
+    if !args.own.is_empty() {
+        let tested = own::compare(world, args, &trial.common(), &interrupt)?;
+        if args.json { out(&Line::Own(&tested).text()?)? } else { print(&own::words(&tested))? }
     }
     let found = search(&rules, &start.choices, &start.from, &mut bench);
     bench.bar.finish_and_clear();

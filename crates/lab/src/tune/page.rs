@@ -93,13 +93,19 @@ pub(super) fn ended(start: &TuningStart, ended: &Ended, journal: &Path) -> Strin
         _ => {
             let why = match &found.end {
                 End::Nothing | End::Won => format!(
-                    "Nothing that was tried is better than {} by {:.0} % or more, beyond the noise: no change ({runs}).",
+                    "Nothing that was tried is better than {} by {:.0} % or more, beyond the noise: no change ({runs}).{}",
                     start.from,
-                    start.gain_min * 100.0
+                    start.gain_min * 100.0,
+                    untried(start)
                 ),
-                End::Spent => format!(
-                    "The budget was spent before a result was certain: no change ({runs}). --resume with a larger --budget continues."
-                ),
+                End::Spent => {
+                    let (tried, all) = single_changes(start, &found.series);
+                    let others = if tried < all { ", and nothing is known about the others" } else { "" };
+                    format!(
+                        "The budget was spent before a result was certain: {tried} of {all} single changes were tried{others} ({runs}). --resume with a larger --budget continues.{}",
+                        untried(start)
+                    )
+                }
                 End::Stopped => {
                     format!("Stopped: {runs} stored in {}; --resume continues.", journal.display())
                 }
@@ -109,6 +115,30 @@ pub(super) fn ended(start: &TuningStart, ended: &Ended, journal: &Path) -> Strin
         }
     }
     text
+}
+
+/// Returns the knobs that were not tried, with the reasons, as a sentence.
+fn untried(start: &TuningStart) -> String {
+    let all: Vec<String> =
+        start.left_out.iter().map(|left| format!("{} ({})", left.knob, left.why)).collect();
+    if all.is_empty() { String::new() } else { format!(" Not tried: {}.", all.join("; ")) }
+}
+
+/// Returns the number of single changes of the start that were tried, and the number of all.
+fn single_changes(start: &TuningStart, tried: &[Series]) -> (usize, usize) {
+    let mut all = Vec::new();
+    for choice in &start.choices {
+        for value in
+            choice.values.iter().map(Option::as_deref).filter(|value| *value != start.from.get(choice.knob))
+        {
+            let setting = start.from.clone().without(choice.knob);
+            all.push(value.map_or(Ok(setting.clone()), |value| setting.with(choice.knob, value)));
+        }
+    }
+    let has_run = |series: &&Series| !series.values.is_empty() || series.slow > 0 || series.failed.is_some();
+    let ran: Vec<_> = tried.iter().filter(has_run).map(|series| &series.setting).collect();
+    let count = all.iter().flatten().filter(|setting| ran.contains(setting)).count();
+    (count, all.len())
 }
 
 /// Returns the table of the settings that were tried.

@@ -3,6 +3,7 @@
 //! `--json` prints the same lines. They are also appended, run by run, to a file of the user's data
 //! folder, from which `--resume` continues. The file of a completed tuning is removed.
 
+use crate::advise::compare::Tested;
 use anyhow::{Context, Result, bail};
 use serde::{Deserialize, Serialize};
 use std::fs::File;
@@ -70,10 +71,12 @@ pub(crate) struct Ended {
 }
 
 /// Any line.
-#[derive(Clone, PartialEq, Debug, Serialize)]
+#[derive(Clone, Debug, Serialize)]
 #[serde(tag = "record", rename_all = "kebab-case")]
 pub(super) enum Line<'a> {
     Start(&'a TuningStart),
+    /// The user's own settings, compared before the search.
+    Own(&'a Tested),
     Run(&'a TuningRun),
     End(&'a Ended),
 }
@@ -156,6 +159,7 @@ pub(crate) fn read(text: &str) -> Result<Record> {
             (Some("run"), Some(record)) => {
                 record.runs.push(serde_json::from_value(value).with_context(no_line)?);
             }
+            (Some("own"), Some(_)) => {}
             (Some("end"), Some(record)) => {
                 record.is_over = true;
                 record.profile = serde_json::from_value(value["profile"].clone()).with_context(no_line)?;

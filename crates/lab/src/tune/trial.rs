@@ -69,6 +69,11 @@ enum ProcessEnd {
 }
 
 impl TrialRunner {
+    /// Returns the options of all runs that are not of a setting.
+    pub(super) fn common(&self) -> Vec<String> {
+        self.options.iter().chain(&self.cores).cloned().collect()
+    }
+
     /// Returns the command line of a run.
     pub(super) fn words(&self, setting: &Setting) -> Vec<OsString> {
         let mut all: Vec<OsString> =

@@ -263,6 +263,7 @@ fn run_decides(world: &World, args: &RunArgs, known: OfPlan) -> Result<(Option<H
     facts.answers = known.answers;
     facts.meetings = outputs.and_then(|outputs| outputs.sync_page()).map(|own| known.meetings.unwrap_or(own));
     let order = ReserveOptions {
+        grants: true,
         // A plan says what a run gets now, and a run that waits gets the same later.
         wait: None,
         label: "test",

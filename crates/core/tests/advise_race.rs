@@ -1,0 +1,225 @@
+//! Tests of the race and of the choice: the times of all ways are known here, so the best way is
+//! found by comparing all of them. The race sees only runs with noise, limits and a budget.
+
+#![allow(clippy::unwrap_used, clippy::panic, reason = "all of it is test")]
+
+use proptest::prelude::*;
+use trimtab_core::advise::choice::{Choice, choose};
+use trimtab_core::advise::entrant::{Entrant, Kind};
+use trimtab_core::advise::race::{BOUND_PLAIN, LIMIT_MIN, Outcome, Race, Rules, Trial};
+use trimtab_core::advise::speedup::speedup;
+use trimtab_core::time::Span;
+
+/// Largest relative deviation of a run from the true time.
+const NOISE: f64 = 0.01;
+
+/// A way to start the program, as only the test knows it.
+#[derive(Clone, Copy, Debug)]
+struct Truth {
+    seconds: f64,
+    fails: bool,
+}
+
+fn span(seconds: f64) -> Span {
+    Span((seconds * 1e9) as u64)
+}
+
+/// Returns a number from -1 to 1.
+fn noise(state: &mut u64) -> f64 {
+    *state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+    ((*state >> 33) as f64 / f64::from(1_u32 << 31)) * 2.0 - 1.0
+}
+
+/// Runs a race to its end. Returns it with all trials and outcomes.
+fn raced(truths: &[Truth], rules: Rules, seed: u64) -> (Race, Vec<(Trial, Outcome)>) {
+    let (mut race, mut state, mut log) = (Race::new(rules, truths.len() - 2), seed, Vec::new());
+    while let Some(trial) = race.next() {
+        let truth = truths[trial.entrant];
+        let took = span(truth.seconds * (1.0 + NOISE * noise(&mut state)));
+        let outcome = if took > trial.limit {
+            Outcome::Stopped { after: trial.limit }
+        } else if truth.fails {
+            Outcome::Rejected { why: "status 1".to_owned(), took }
+        } else {
+            Outcome::Ended { took }
+        };
+        race.take(trial.entrant, &outcome);
+        log.push((trial, outcome));
+        assert!(log.len() < 1_000, "the race does not end");
+    }
+    (race, log)
+}
+
+fn rules(budget: f64, first: f64) -> Rules {
+    Rules { budget: span(budget), limit_first: span(first), seed: 1 }
+}
+
+/// Draws ways with times over four orders of magnitude.
+fn truths() -> impl Strategy<Value = Vec<Truth>> {
+    let one = (-2.0..2.0_f64, 0..10_u32)
+        .prop_map(|(log, fails)| Truth { seconds: 10_f64.powf(log), fails: fails == 0 });
+    prop::collection::vec(one, 2..=6)
+}
+
+/// Returns the fastest way that does not fail, by comparing all of them.
+fn oracle(truths: &[Truth]) -> Option<f64> {
+    truths.iter().filter(|truth| !truth.fails).map(|truth| truth.seconds).min_by(f64::total_cmp)
+}
+
+proptest! {
+    #[test]
+    fn no_race_takes_longer_than_its_budget_or_repeats_what_is_over(
+        truths in truths(), budget in 0.01..100.0_f64, first in 0.01..50.0_f64, seed: u64,
+    ) {
+        let (race, log) = raced(&truths, rules(budget, first), seed);
+        let total: Span = log.iter().map(|(_, outcome)| match outcome {
+            Outcome::Ended { took } | Outcome::Rejected { took, .. } => *took,
+            Outcome::Stopped { after } => *after,
+        }).sum();
+        prop_assert_eq!(race.spent(), total);
+        prop_assert!(total <= span(budget));
+        for (at, (trial, outcome)) in log.iter().enumerate() {
+            if !matches!(outcome, Outcome::Ended { .. }) {
+                let again = log[at + 1..].iter().any(|(later, _)| later.entrant == trial.entrant);
+                prop_assert!(!again, "{} runs after its end", trial.entrant);
+            }
+        }
+        // Equal outcomes give equal questions.
+        prop_assert_eq!(raced(&truths, rules(budget, first), seed).1, log);
+    }
+
+    #[test]
+    fn with_enough_time_the_advised_way_is_near_the_best_of_all_and_never_slower_than_now(
+        truths in truths(), seed: u64,
+    ) {
+        let (race, _) = raced(&truths, rules(1e6, 1e6), seed);
+        let plain = truths[0];
+        prop_assume!(!plain.fails);
+        let best = oracle(&truths).unwrap();
+        let slack = (1.0 + NOISE) / (1.0 - NOISE);
+        match choose(race.entrants(), 1) {
+            Choice::Use { entrant } => {
+                let chosen = truths[entrant];
+                prop_assert!(!chosen.fails);
+                prop_assert!(chosen.seconds < plain.seconds, "{} is slower than now", chosen.seconds);
+                prop_assert!(chosen.seconds <= best * 1.03 * slack, "{} of {best}", chosen.seconds);
+            }
+            Choice::Keep => prop_assert!(plain.seconds <= best * 1.05 * slack),
+            Choice::Unsure { .. } => prop_assert!(plain.seconds <= best * 1.08, "a plain gain is not seen"),
+            Choice::Unknown => prop_assert!(false, "all ways ran"),
+        }
+    }
+
+    #[test]
+    fn a_hopeless_candidate_costs_little_more_than_the_best(times in prop::collection::vec(1.0..1e4_f64, 1..5)) {
+        // `trimtab run` takes a second, the candidates much longer.
+        let slow = |seconds: &f64| Truth { seconds: 3.0 * seconds, fails: false };
+        let mut all = vec![Truth { seconds: 1e6, fails: false }, Truth { seconds: 1.0, fails: false }];
+        all.extend(times.iter().map(slow));
+        let (race, log) = raced(&all, rules(1e9, 1e9), 7);
+        for (trial, outcome) in &log {
+            let limit = match race.entrants()[trial.entrant].kind {
+                Kind::Plain => BOUND_PLAIN * 1.02,
+                Kind::Run => continue,
+                Kind::Candidate => 1.5 * 1.02,
+            };
+            prop_assert!(matches!(outcome, Outcome::Stopped { after } if after.seconds() <= limit), "{outcome:?}");
+        }
+        prop_assert_eq!(choose(race.entrants(), 1), Choice::Use { entrant: 1 });
+        let gain = speedup(&race.entrants()[0], &race.entrants()[1], 1).unwrap();
+        prop_assert!(gain.high.is_none() && gain.low > 9.0 && gain.low <= 10.2, "{gain:?}");
+    }
+
+    #[test]
+    fn a_speedup_lies_within_the_ratios_of_all_pairs(
+        one in prop::collection::vec(0.1..10.0_f64, 1..9), other in prop::collection::vec(0.1..10.0_f64, 1..9),
+    ) {
+        let entrant = |seconds: &Vec<f64>| {
+            let mut entrant = Entrant::new(Kind::Candidate);
+            entrant.seconds.clone_from(seconds);
+            entrant
+        };
+        let found = speedup(&entrant(&one), &entrant(&other), 1).unwrap();
+        let ratios: Vec<f64> = one.iter().flat_map(|one| other.iter().map(move |other| one / other)).collect();
+        let low = ratios.iter().copied().fold(f64::INFINITY, f64::min);
+        let high = ratios.iter().copied().fold(0.0, f64::max);
+        let found_high = found.high.unwrap();
+        prop_assert!(found.low <= found.likely && found.likely <= found_high);
+        if one.len().min(other.len()) < 5 {
+            prop_assert!(found.low < low && found_high > high, "few runs are widened");
+        } else {
+            prop_assert!(found.low >= low - 1e-12 && found_high <= high + 1e-12);
+        }
+        // No printed interval is wider than a factor of four.
+        let text = found.to_string();
+        if found_high > 4.0 * found.low {
+            prop_assert!(!text.contains(" to "), "{text}");
+        }
+    }
+}
+
+#[test]
+fn a_program_that_spins_without_end_gets_an_answer_in_a_moment() {
+    let truth = |seconds| Truth { seconds, fails: false };
+    // LU with four threads on two CPUs: now 6.6 s, under `trimtab run` and with two threads 0.03 s.
+    let (race, log) = raced(&[truth(6.6), truth(0.034), truth(0.03)], rules(20.0, 8.0), 3);
+    assert!(race.spent() < Span::from_ms(2_500), "{:?}", race.spent());
+    assert_eq!(choose(race.entrants(), 1), Choice::Use { entrant: 2 });
+    assert!(log.iter().filter(|(trial, _)| trial.entrant == 0).count() == 1);
+    assert!(race.entrants()[0].stopped.is_some_and(|stopped| stopped >= LIMIT_MIN.seconds()));
+}
+
+#[test]
+fn a_program_that_fails_now_gets_no_advice() {
+    let truths = [Truth { seconds: 1.0, fails: true }, Truth { seconds: 0.1, fails: false }];
+    let (race, _) = raced(&truths, rules(100.0, 100.0), 3);
+    assert_eq!(choose(race.entrants(), 1), Choice::Unknown);
+}
+
+#[test]
+fn one_run_each_advises_only_a_gain_beyond_its_margin() {
+    let entrant = |kind, seconds: &[f64]| {
+        let mut entrant = Entrant::new(kind);
+        entrant.seconds = seconds.to_vec();
+        entrant
+    };
+    let pair = |now, then| [entrant(Kind::Plain, &[now]), entrant(Kind::Run, &[then])];
+    assert_eq!(choose(&pair(10.0, 5.0), 1), Choice::Use { entrant: 1 });
+    assert_eq!(choose(&pair(10.0, 8.0), 1), Choice::Unsure { entrant: 1 });
+    assert_eq!(choose(&pair(10.0, 9.6), 1), Choice::Keep);
+    assert_eq!(choose(&pair(10.0, 11.0), 1), Choice::Keep);
+    // Of two ways that are as fast, `trimtab run` without options is the simpler one.
+    let seconds = [1.0, 1.01, 0.99, 1.0, 1.0];
+    let fast: Vec<f64> = seconds.iter().map(|one| one * 0.99).collect();
+    let three = [
+        entrant(Kind::Plain, &[2.0, 2.01, 1.99, 2.02, 1.98]),
+        entrant(Kind::Run, &seconds),
+        entrant(Kind::Candidate, &fast),
+    ];
+    assert_eq!(choose(&three, 1), Choice::Use { entrant: 1 });
+}
+
+#[test]
+fn a_baseline_that_was_stopped_once_keeps_its_other_runs() {
+    let mut plain = Entrant::new(Kind::Plain);
+    plain.seconds = vec![0.1, 0.24, 0.08];
+    plain.stopped = Some(1.0);
+    let mut run = Entrant::new(Kind::Run);
+    run.seconds = vec![0.03, 0.032, 0.03, 0.038, 0.03];
+    let gain = speedup(&plain, &run, 1).unwrap();
+    // The smallest of its times over the largest of the other's is the careful end.
+    assert!(gain.low < 0.08 / 0.038 && gain.low > 1.5 && gain.high.is_none(), "{gain:?}");
+    assert!(gain.likely > 4.0 && gain.likely < 6.0, "{gain:?}");
+}
+
+#[test]
+fn words_of_a_speedup_are_clear_and_hold_no_wide_interval() {
+    let said = |low, likely, high| trimtab_core::advise::speedup::Speedup { low, likely, high }.to_string();
+    assert_eq!(said(5.1, 5.7, Some(6.2)), "5.70 times faster (5.10 to 6.20)");
+    assert_eq!(said(94.2, 94.2, None), "at least 94.2 times faster");
+    assert_eq!(said(0.99, 1.0, Some(1.01)), "no certain difference (0.99 to 1.01 times as fast)");
+    assert_eq!(said(0.4, 0.5, Some(0.8)), "2.00 times slower (1.25 to 2.50)");
+    assert_eq!(said(0.9, 54.05, Some(519_312.88)), "not known: too few runs, or too much noise");
+    assert_eq!(said(3.0, 20.0, Some(200.0)), "at least 3.00 times faster");
+    assert_eq!(said(0.01, 0.1, Some(0.5)), "at least 2.00 times slower");
+}

@@ -1,0 +1,79 @@
+//! The user's own settings (`--try`): variables that the search does not change, compared with the
+//! start before the search.
+//!
+//! The comparison is the race of `trimtab advise`: the program as it is, the start of the search,
+//! and each of the user's settings in turn; a run is stopped as soon as it is hopeless.
+
+use crate::advise::command_line::CommandLine;
+use crate::advise::compare::{self, Tested};
+use crate::advise::trial::Trials;
+use anyhow::Result;
+use std::fmt::Write as _;
+use trimtab_cli::args::{OwnSetting, TuneArgs};
+use trimtab_core::advise::StartChange;
+use trimtab_core::advise::race::Rules;
+use trimtab_core::setting::Knob;
+use trimtab_core::words::plural;
+use trimtab_front::interrupt::Interrupt;
+use trimtab_front::process_env::World;
+use trimtab_front::sibling::{self, TRIMTAB};
+
+/// Part of the budget that the user's own settings may take.
+const BUDGET_PART: f64 = 0.25;
+
+/// Compares the user's settings with the start.
+///
+/// # Errors
+/// `trimtab` is not found, or no process can be created.
+pub(super) fn compare(
+    world: &World,
+    args: &TuneArgs,
+    options: &[String],
+    interrupt: &Interrupt,
+) -> Result<Tested> {
+    let start = StartChange { setting: args.from.clone(), ..StartChange::default() };
+    // The cores of the start replace the others.
+    let sets_cores = args.from.get(Knob::Cores).is_some();
+    let options = options.iter().filter(|option| !(sets_cores && option.starts_with("--cores=")));
+    let options: Vec<String> = options.cloned().collect();
+    let line = |change: &StartChange| CommandLine::with(options.clone(), change);
+    let own = args.own.iter().map(|OwnSetting(variables)| {
+        let variables = variables.iter().map(|(name, value)| (name.clone(), Some(value.clone())));
+        line(&StartChange { variables: variables.collect(), ..start.clone() })
+    });
+    let lines: Vec<CommandLine> = [CommandLine::plain(), line(&start)].into_iter().chain(own).collect();
+    let trials = Trials::begin(sibling::find(TRIMTAB)?, world.proc(), args.command.clone())?;
+    let budget = args.budget.times(BUDGET_PART);
+    let limit_first = args.timeout.unwrap_or(budget).min(budget);
+    compare::compare(&trials, Rules { budget, limit_first, seed: args.seed }, &lines, interrupt)
+}
+
+/// Returns the comparison as text.
+pub(super) fn words(tested: &Tested) -> String {
+    let mut text = format!(
+        "Your settings, compared with the program as you start it now, in {:.1} s:\n",
+        tested.spent.seconds()
+    );
+    for variant in &tested.variants {
+        let way = if variant.way.is_empty() { "now" } else { &variant.way };
+        let time = match (variant.time, variant.entrant.stopped) {
+            (Some(time), _) => {
+                format!("{:.3} s ({})", time.median, plural(variant.entrant.seconds.len() as u64, "run"))
+            }
+            (None, Some(stopped)) => format!("more than {stopped:.3} s"),
+            (None, None) => "not tried".to_owned(),
+        };
+        let _ = write!(text, "  {way}: {time}");
+        if let Some(faster) = variant.faster {
+            let _ = write!(text, ", {faster}");
+        }
+        if let Some(why) = &variant.entrant.rejected {
+            let _ = write!(text, ": {why}");
+        }
+        text.push('\n');
+    }
+    text.push_str(
+        "The search does not change variables that you set; to tune from one of these, set it first.",
+    );
+    text
+}
