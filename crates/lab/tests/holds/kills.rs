@@ -131,5 +131,5 @@ fn no_core_is_lost_or_granted_twice_whatever_is_killed() {
         eventually("all keepers have ended", || names.iter().all(|name| keepers(name).is_empty()));
     }
     sandbox.run("-c 2").arg("true").ends().ok();
-    println!("{done} kills in {round} rounds (seed {seed}): nothing lost, nothing granted twice");
+    assert!(done >= kills, "{done} kills in {round} rounds (seed {seed})");
 }
