@@ -1,8 +1,7 @@
 //! OpenMP runtimes, and programs under the shim on each of them.
 
-use crate::common::{HostProgram, HostRun, intel_runtime, library, llvm_runtime, skip};
+use crate::common::{HostProgram, HostRun, intel_runtime, llvm_runtime, skip};
 use std::path::{Path, PathBuf};
-use std::process::Command;
 use tempfile::TempDir;
 
 /// Two teams of two, crossed so that a right answer cannot be luck.
