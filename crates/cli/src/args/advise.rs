@@ -13,8 +13,8 @@ use trimtab_core::time::Span;
 /// Runs the program once, as trimtab profile does. Its profile suggests at most four other ways to
 /// start it: fewer threads, another wait policy, other numbers for libraries, ranks or nested
 /// teams, huge pages. Then the program runs as you start it now, under trimtab run, and in these
-/// ways, in turn. A run is stopped as soon as it takes much longer than the best. Only a way whose
-/// measured gain is certain is advised.
+/// ways, in turn. A run is stopped as soon as it takes much longer than the best. Only a way with a
+/// certain measured gain is advised.
 ///
 /// The program must do the same work in each run; it writes its files each time. Its input is your
 /// input file, or empty. Use --once for a program that cannot be repeated. Nothing is kept.

@@ -213,8 +213,9 @@ pub struct RunOnly {
     ///
     /// Counts that fit are never changed, nor is a count that the program's command line states.
     /// With budget and limit, OpenMP teams and calls of OpenBLAS and MKL in all processes of the
-    /// run share its CPUs while they run. A program that relies on its number of threads may fail then,
-    /// or with limit compute wrong results; libraries known for it (XGBoost) keep their numbers.
+    /// run share its CPUs while they run. A program that relies on its number of threads may fail
+    /// then, or with limit compute wrong results; libraries known for it (XGBoost) keep their
+    /// numbers.
     #[arg(long, value_name = "HOW", value_parser = words::Words::<Fit>::of(Fit::ALL.map(Fit::word)),
           hide_possible_values = true, hide_short_help = true, help_heading = PLACEMENT)]
     pub fit: Option<Fit>,

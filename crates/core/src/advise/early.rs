@@ -6,7 +6,7 @@
 //! gave it away less often than time slices end, then fewer threads have to be tried.
 //!
 //! Properties: threads that sleep often, processes that began or ended during the window, and
-//! threads whose switches cannot be read give no diagnosis. Independent computing threads look the
+//! threads with unreadable switches give no diagnosis. Independent computing threads look the
 //! same: the trials tell the difference.
 
 use crate::time::Span;

@@ -26,7 +26,7 @@ pub enum Manager {
     Kubelet,
     /// Slurm, if it confines jobs to their CPUs.
     Slurm,
-    /// libvirt, for a virtual machine whose virtual CPUs are pinned.
+    /// libvirt, for a virtual machine with pinned virtual CPUs.
     Libvirt,
 }
 

@@ -265,7 +265,7 @@ mod tests {
             let means: Vec<bool> = declared.iter().map(|one| one.means(&process)).collect();
             assert_eq!(means, expected, "{process:?}");
         }
-        // A program whose path is not known has its short name.
+        // Without its path, a program has its short name.
         let unread = Candidate { name: "solver".to_owned(), user: 1000, ..Candidate::default() };
         assert!(declared[0].means(&unread) && !declared[2].means(&unread));
     }

@@ -2,8 +2,8 @@
 //! request and again after each restart.
 //!
 //! A scan compares each process with the declarations. It runs beside the thread that serves
-//! requests, in a thread of its own each time, and rarely enough to take little of a CPU. A process
-//! whose ancestor is meant by the same declaration needs no tag: a tag covers descendants. A tag
+//! requests, in a thread of its own each time, and rarely enough to take little of a CPU. If the
+//! same declaration means an ancestor, a process needs no tag: a tag covers descendants. A tag
 //! ends when its process is not meant any more: it has become another program, has moved to another
 //! control group, or the files have changed.
 
