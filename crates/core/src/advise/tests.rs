@@ -455,7 +455,7 @@ mod proposed {
         let ways = case.ways();
         // `trimtab run` itself makes 2,1 of 2,2.
         assert!(!ways.contains(&"OMP_NUM_THREADS=2,1".to_owned()), "{ways:?}");
-        assert_eq!(ways[0], "OMP_NUM_THREADS=1,2", "{ways:?}");
+        assert!(ways.contains(&"OMP_NUM_THREADS=1,2".to_owned()), "{ways:?}");
         assert!(ways.iter().any(|way| way.contains("nest=2,scatter,1,subcompact")), "{ways:?}");
     }
 
