@@ -121,17 +121,17 @@ fn a_way_in_which_the_program_fails_is_rejected_with_the_reason() {
     let cpus = need!(two(), "two cores are needed");
     let program = need!(built("gcc", "flags.c", &["-pthread"]), "gcc is needed");
     let sandbox = Sandbox::new();
-    let call = sandbox.trimtab(&format!("{} --budget 60s --json --", options(cpus))).arg(&program);
-    // Two threads work; the candidate with one thread fails.
-    let call = call.args(["20000", "--break-below", "2"]).env("OMP_NUM_THREADS", "2");
+    let call = sandbox.trimtab(&format!("{} --budget 3s --json --", options(cpus))).arg(&program);
+    // Four threads on two CPUs are diagnosed; the candidate with two threads fails.
+    let call = call.args(["20000", "--break-below", "3"]).env("OMP_NUM_THREADS", "4");
     let outcome = call.ends();
     let document = read(&outcome);
-    let alone =
-        variants(&document).iter().find(|one| one["way"].as_str().unwrap().contains("OMP_NUM_THREADS=1"));
-    let alone = alone.unwrap_or_else(|| panic!("{document}"));
-    let why = alone["rejected"].as_str().unwrap();
+    let fewer =
+        variants(&document).iter().find(|one| one["way"].as_str().unwrap().contains("OMP_NUM_THREADS=2"));
+    let fewer = fewer.unwrap_or_else(|| panic!("{document}"));
+    let why = fewer["rejected"].as_str().unwrap();
     assert!(why.contains("status 3") && why.contains("too few threads"), "{why}");
-    assert_ne!(document["run"], alone["command"]);
+    assert_ne!(document["run"], fewer["command"]);
 }
 
 #[test]
