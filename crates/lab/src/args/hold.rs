@@ -1,6 +1,6 @@
 //! Options of the commands that hold cores, change a hold and end one.
 
-use clap::{ArgGroup, Args, ValueHint};
+use clap::{Args, ValueHint};
 use std::ffi::OsString;
 use std::path::PathBuf;
 use trimtab_core::time::Span;
@@ -22,9 +22,10 @@ use trimtab_hold::select::HoldName;
 /// Exit status 124 if there are not enough free cores now, or not in time, 125 if they can never be
 /// held, 2 for another failure.
 #[derive(Args, Debug)]
-#[command(after_help = "Examples:\n  trimtab hold -c 4 --pid 4711\n  trimtab hold -c 2xl3 --cgroup /sys/fs/cgroup/batch \
-    --wait=10m\n  trimtab hold -c 4 --for 10m --json",
-    group = ArgGroup::new("target").args(["pid", "cgroup"]))]
+#[command(
+    after_help = "Examples:\n  trimtab hold -c 4 --pid 4711\n  trimtab hold -c 2xl3 --cgroup /sys/fs/cgroup/batch \
+    --wait=10m\n  trimtab hold -c 4 --for 10m --json"
+)]
 pub struct HoldArgs {
     /// Number of cores, in all forms of `trimtab run -c`: 4, 50%, 2xl3, node.
     #[arg(short, long, value_name = "EXPR")]
@@ -33,10 +34,10 @@ pub struct HoldArgs {
     #[arg(long, value_name = "PID")]
     pub pid: Option<u32>,
     /// Hold them for the processes of this control group, by its folder.
-    #[arg(long, value_name = "FOLDER", value_hint = ValueHint::DirPath)]
+    #[arg(long, value_name = "FOLDER", value_hint = ValueHint::DirPath, conflicts_with = "pid")]
     pub cgroup: Option<PathBuf>,
     /// Give them back after this time (30s, 10m, 2h).
-    #[arg(long = "for", value_name = "TIME", value_parser = time::lasting, conflicts_with = "target")]
+    #[arg(long = "for", value_name = "TIME", value_parser = time::lasting, conflicts_with_all = ["pid", "cgroup"])]
     pub lasting: Option<Span>,
     /// Choose among these CPUs only, in all forms of `trimtab run --cpus`.
     #[arg(long, value_name = "LIST")]
