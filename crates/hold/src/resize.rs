@@ -2,8 +2,10 @@
 //!
 //! The ledger first when a hold grows, the masks first when it shrinks: at every instant the masks
 //! of its threads are within the CPUs that the ledger grants it, also if the process that does it
-//! is killed.
+//! is killed. Exception: the preload library places threads that are born later by the plan of the
+//! start, which may name CPUs that were given back ([`Resized::stale`]).
 
+use crate::facts::granted;
 use crate::foreign_load::Surroundings;
 use crate::masks::widest_mask;
 use crate::queue::Line;
@@ -168,7 +170,10 @@ impl HoldChange<'_> {
         let processes = ProcessTable::at(&self.world.proc());
         let runs = self.ledger.queue(stand.level, &stand.within, &processes)?;
         let kept = line.precedence(self.ledger, &runs, Applicant::Passing)?.kept;
-        Ok(allowed.intersection(&stand.within).difference(&held).difference(&kept))
+        let free = allowed.intersection(&stand.within).difference(&held).difference(&kept);
+        // A grant around the hold is that of the job in which it is.
+        let others = granted(self.world, self.machine, &self.borrowed.hold().cpus).grants;
+        Ok(others.iter().fold(free, |free, grant| free.difference(&grant.cpus)))
     }
 
     /// Returns the CPUs of the hold that runs inside it have.

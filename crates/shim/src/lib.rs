@@ -6,8 +6,8 @@
 //! teams are moved to their places. Programs that pinned threads start get the whole mask. Calls
 //! for the number of CPUs return the number of the plan. Programs that cannot load the library are
 //! started without it (`leave`). For `trimtab profile` and reports the library counts barriers
-//! (`meter`). Its exports are here, in `gomp::calls`, `gomp::barriers`, `kmpc::calls`, `mpi`,
-//! `team`, `waits` and `programs`; a test has the list.
+//! (`meter`). Its exports are here, in `gomp::calls`, `gomp::barriers`, `kmpc::calls`,
+//! `blas::names`, `mpi`, `team`, `waits` and `programs`; a test has the list.
 //!
 //! The shim does not harm the program that loads it:
 //!

@@ -58,7 +58,14 @@ impl SlurmJob {
         let group = parent.join("job_4242");
         std::fs::create_dir_all(&group).ok()?;
         let job = Self { group };
-        std::fs::write(job.group.join("cpuset.cpus"), cpu.to_string()).ok()?;
+        let list = |group: &Path, cpus: &str| std::fs::write(group.join("cpuset.cpus"), cpus).ok();
+        if parent == v1 {
+            // In version 1 a group's CPUs must be among those of the groups above it.
+            let all = std::fs::read_to_string(v1.ancestors().nth(2)?.join("cpuset.cpus")).ok()?;
+            list(parent.parent()?, all.trim())?;
+            list(parent, all.trim())?;
+        }
+        list(&job.group, &cpu.to_string())?;
         Some(job)
     }
 }
@@ -84,12 +91,19 @@ fn cpus_that_slurm_granted_to_a_job_are_held() {
     assert_eq!(sandbox.ps()["granted"], granted);
 
     let plan = sandbox.plan(&format!("--cpus {a},{b} -c 1"));
-    assert_eq!(plan["mask"], a.to_string(), "{plan}");
+    assert_eq!(plan["plan"]["mask"], a.to_string(), "{plan}");
     let refused = sandbox.run(&format!("--cpus {b}")).arg("true").ends();
     assert_eq!(refused.code, Some(124), "{refused}");
     assert!(refused.stderr.contains("held by others"), "{refused}");
     let said = sandbox.run(&format!("-v --share --cpus {b}")).arg("true").ends();
     assert!(said.code == Some(0) && said.stderr.contains(&grant), "{said}");
+
+    // A hold does not grow into the grant.
+    let run = sandbox.hold(&format!("--cpus {a}"));
+    let grown = sandbox.trimtab(&format!("resize {} -c 2 --survey none", run.pid())).ends();
+    let kept = a.to_string();
+    assert!(grown.code != Some(0) && sandbox.ps()["holds"][0]["cpus"] == kept.as_str(), "{grown}");
+    drop(run);
 
     // The run waits for the end of the job.
     let waiting = sandbox.run(&format!("--wait --cpus {b}")).arg("true").begins();

@@ -10,8 +10,8 @@
 //! one, and does not count. Neither does one that covers the whole machine. The records belong to
 //! other programs: a malformed one is an error, never a guess.
 //!
-//! Sources: Kubernetes, `pkg/kubelet/cm/cpumanager/state` (the file's fields are the same from 1.18
-//! on); Slurm, cgroup.conf(5), "ConstrainCores"; libvirt, "Control Groups Resource Management".
+//! Sources: Kubernetes, `pkg/kubelet/cm/cpumanager/state`; Slurm, cgroup.conf(5), "ConstrainCores";
+//! libvirt, "Control Groups Resource Management".
 
 use crate::set::CpuSet;
 use serde::{Deserialize, Serialize};
