@@ -10,6 +10,7 @@ import re
 import shutil
 import signal
 import subprocess
+import tempfile
 import time
 import unittest
 from pathlib import Path
@@ -405,9 +406,13 @@ class Slurm(unittest.TestCase):
             ended = self.srun("-N1", "-n2", "--trimtab=strict", *user, "sh", "-c", inner)
             self.disjoint(self.tasks(ended.stdout), 2)
             self.assertEqual(ended.stderr, "")
-            plan = self.srun("-N1", "-n2", "--trimtab=strict", *user, "sh", "-c", f"echo $({TRIMTAB} plan --json); sleep 0.5").stdout
-            masks = [row["plan"]["mask"] for row in map(json.loads, plan.splitlines()) if "plan" in row]
-            self.assertEqual(sorted(masks), ["0", "1"], plan)
+            # A file for each task: srun forwards output in parts of 4,096 bytes and mixes those of two tasks.
+            with tempfile.TemporaryDirectory() as folder:
+                os.chmod(folder, 0o777)
+                inner = f"{TRIMTAB} plan --json > {folder}/$SLURM_PROCID; sleep 0.5"
+                self.srun("-N1", "-n2", "--trimtab=strict", *user, "sh", "-c", inner)
+                plans = [json.loads(Path(folder, task).read_text()) for task in ("0", "1")]
+            self.assertEqual(sorted(row["plan"]["mask"] for row in plans), ["0", "1"], plans)
 
     def test_more_tasks_than_cores_keep_the_binding_of_slurm(self):
         ended = self.srun("-N1", "-n4", "--overcommit", "--trimtab=audit", "sh", "-c", SAY)
