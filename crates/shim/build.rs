@@ -1,4 +1,4 @@
-//! Link settings of the shared library.
+//! Link settings of the shared libraries, of this crate and of `trimtab-shim-blas`.
 
 #![allow(unsafe_code, reason = "asks the C library for its version")]
 
@@ -16,7 +16,7 @@ fn main() {
     if !has_all_in_one() {
         println!("cargo::rustc-link-arg-cdylib=-Wl,--push-state,--no-as-needed,-ldl,-lpthread,--pop-state");
     }
-    println!("cargo::rerun-if-changed=build.rs");
+    println!("cargo::rerun-if-changed=../shim/build.rs");
 }
 
 /// Returns whether this system's glibc has loading and threads in `libc.so.6`, as since 2.34. If

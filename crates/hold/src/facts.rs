@@ -16,7 +16,7 @@ use trimtab_front::process_env::World;
 use trimtab_launch::facts::{Answers, BuildFacts, LedgerFacts, Load, Parent};
 use trimtab_launch::{LaunchFacts, LaunchPlan, LaunchRequest, Refusal, Role, decide};
 use trimtab_linux::calibrate::{YieldKind, yield_share};
-use trimtab_linux::launch::{picture, preload_library};
+use trimtab_linux::launch::{picture, preload_library, preload_library_with_blas};
 use trimtab_linux::ledger::{Ledger, LedgerView, ProcessTable};
 use trimtab_linux::limits::parent_mask;
 use trimtab_linux::process::{self, Pid};
@@ -45,6 +45,7 @@ pub fn facts(
         load.granted = found.grants;
         load.notes.extend(found.notes);
     }
+    let library = preload_library();
     LaunchFacts {
         bounds: situation.taken.clone(),
         limited: situation.limited.clone(),
@@ -52,7 +53,8 @@ pub fn facts(
         ledger: LedgerFacts { within: machine.cpus(), ..LedgerFacts::default() },
         program: program.map(|program| program.facts(command, world.raw("PATH"))),
         parent: if survey.is_some() { parent(world) } else { Parent::default() },
-        library: preload_library(),
+        blas_library: library.as_deref().map_err(Clone::clone).and_then(preload_library_with_blas),
+        library,
         glibc: version::glibc(),
         pid: std::process::id(),
         meetings: None,

@@ -15,6 +15,7 @@ use anyhow::{Context, Result};
 use serde::Serialize;
 use std::collections::BTreeSet;
 use std::time::Duration;
+use trimtab_core::handoff::bearer;
 use trimtab_core::place::BUSY_FROM;
 use trimtab_core::queue::Applicant;
 use trimtab_core::resize::{Extent, ResizeError, cores_of, resized};
@@ -257,7 +258,7 @@ impl HoldChange<'_> {
         let proc = self.world.proc();
         let loaded = |pid: &&Pid| {
             std::fs::read_to_string(proc.join(format!("{pid}/maps")))
-                .is_ok_and(|maps| maps.contains("libtrimtab_shim.so"))
+                .is_ok_and(|maps| maps.lines().any(|line| bearer::is_library(line.as_bytes())))
         };
         members.iter().filter(loaded).map(|pid| pid.0).collect()
     }

@@ -73,20 +73,28 @@ pub fn rule(request: &LaunchRequest) -> Option<Rule> {
     }
 }
 
-/// Decides on the budget. The second value is the message about it.
+/// Decides on the budget. The second value are the messages about it.
 pub(crate) fn decide(
     request: &LaunchRequest,
     facts: &LaunchFacts,
     preload: &Preload,
     threads: u32,
-) -> Result<(Option<BudgetPlan>, Option<LaunchReason>), Refusal> {
-    let Some(rule) = rule(request) else { return Ok((None, None)) };
+) -> Result<(Option<BudgetPlan>, Vec<LaunchReason>), Refusal> {
+    let mut told = Vec::new();
+    let Some(rule) = rule(request) else { return Ok((None, told)) };
     if let Some(why) = missing(request, facts, preload) {
         let text = format!("--fit {} cannot bound the program's teams: {why}", request.fit);
         if request.strict {
             return Err(Refusal::Strict(text));
         }
-        return Ok((None, Some(LaunchReason::warning(Topic::Threads, text))));
+        return Ok((None, vec![LaunchReason::warning(Topic::Threads, text)]));
+    }
+    if let Err(why) = &facts.blas_library {
+        let text = format!("--fit {} does not bound calls of OpenBLAS and MKL: {why}", request.fit);
+        if request.strict {
+            return Err(Refusal::Strict(text));
+        }
+        told.push(LaunchReason::warning(Topic::Threads, text));
     }
     let teams = match rule {
         Rule::Unnumbered => "teams without a number of their own",
@@ -94,7 +102,8 @@ pub(crate) fn decide(
     };
     let cores = threads.max(1);
     let text = format!("{teams} share a budget of {} with all processes of the run", plural(cores, "thread"));
-    Ok((Some(BudgetPlan { cores, rule }), Some(LaunchReason::note(Topic::Threads, text))))
+    told.insert(0, LaunchReason::note(Topic::Threads, text));
+    Ok((Some(BudgetPlan { cores, rule }), told))
 }
 
 /// Returns why the preload library, which carries out what is asked for, does not get into the

@@ -37,6 +37,9 @@ pub struct LaunchFacts {
     pub parent: Parent,
     /// Path of the preload library, or the reason why there is none.
     pub library: Result<PathBuf, String>,
+    /// Path of the preload library that also exports functions of BLAS, or the reason why there is
+    /// none. Loaded in place of the other if the launch has a budget.
+    pub blas_library: Result<PathBuf, String>,
     /// The version of the C library.
     pub glibc: Option<(u32, u32)>,
     /// Process id of the process that becomes the program.
@@ -212,6 +215,7 @@ impl LaunchFacts {
             program: None,
             parent: Parent::default(),
             library: Err("no preload library".to_owned()),
+            blas_library: Err("no preload library with functions of BLAS".to_owned()),
             glibc: None,
             pid: 0,
             meetings: None,

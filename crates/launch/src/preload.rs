@@ -1,12 +1,13 @@
 //! Preload library of a launch: whether it is loaded into a program, and the variables for it.
 
+use crate::budget;
 use crate::facts::{LaunchFacts, ProgramFacts};
 use crate::family::Family;
 use crate::options::PinMode;
 use crate::request::LaunchRequest;
 use crate::variables::Environment;
 use serde::Serialize;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use trimtab_core::handoff::bearer;
 use trimtab_core::handoff::{
     CHANGED_VARIABLE, Handoff, NEST_VARIABLE, NestHandoff, Pin, VARIABLE, changed_text,
@@ -138,7 +139,7 @@ pub(crate) fn variables(
     teams: Option<&NestHandoff>,
 ) -> Vec<Variable> {
     let environment = &request.environment;
-    let (pin, library) = match (preload, &facts.library) {
+    let (pin, library) = match (preload, library(request, facts)) {
         (Preload::Goes { pin }, Ok(library)) => (*pin, library),
         (Preload::Stays { why }, _) | (_, Err(why)) => return without(environment, why),
     };
@@ -171,15 +172,28 @@ fn without(environment: &Environment, why: &str) -> Vec<Variable> {
     vec![variable(PRELOAD, preload), variable(VARIABLE, unset()), variable(NEST_VARIABLE, unset())]
 }
 
+/// Returns the library that a launch loads. With a budget, of its own or of an enclosing run, this is
+/// the one with functions of BLAS. Without a budget a program finds these names only in its BLAS.
+fn library<'a>(request: &LaunchRequest, facts: &'a LaunchFacts) -> &'a Result<PathBuf, String> {
+    let encloses = || {
+        let all = request.environment.text(PRELOAD).unwrap_or_default();
+        all.split([':', ' ']).any(|path| Path::new(path).ends_with(bearer::BLAS_LIBRARY))
+    };
+    let has_budget = budget::rule(request).is_some() || encloses();
+    if has_budget && facts.blas_library.is_ok() { &facts.blas_library } else { &facts.library }
+}
+
 /// Returns `LD_PRELOAD` with the library after the user's own libraries, so that those take
-/// precedence.
+/// precedence. The library of an enclosing run is replaced.
 fn with_library(environment: &Environment, library: &Path) -> String {
     let ours = library.display().to_string();
-    match environment.text(PRELOAD) {
-        None => ours,
-        Some(theirs) if theirs.split([':', ' ']).any(|path| path == ours) => theirs,
-        Some(theirs) if theirs.trim_matches([':', ' ']).is_empty() => ours,
-        Some(theirs) => format!("{theirs}:{ours}"),
+    let entries = environment.text(PRELOAD).unwrap_or_default();
+    if entries.split([':', ' ']).any(|path| path == ours) {
+        return entries;
+    }
+    match of_others(environment) {
+        Some(theirs) if !theirs.trim_matches([':', ' ']).is_empty() => format!("{theirs}:{ours}"),
+        _ => ours,
     }
 }
 
@@ -223,7 +237,7 @@ pub(crate) fn count_sync(request: &LaunchRequest, facts: &LaunchFacts, variables
 
 /// Loads the library, whatever else it is needed for. Returns whether there is one.
 pub(crate) fn load(request: &LaunchRequest, facts: &LaunchFacts, variables: &mut Vec<Variable>) -> bool {
-    let Ok(library) = &facts.library else { return false };
+    let Ok(library) = library(request, facts) else { return false };
     let action = Action::Set { value: with_library(&request.environment, library) };
     match variables.iter_mut().find(|variable| variable.name == PRELOAD) {
         Some(variable) => variable.action = action,

@@ -23,6 +23,7 @@ fn facts(machine: &str) -> LaunchFacts {
     LaunchFacts {
         program: Some(program(None)),
         library: Ok("/lib/trimtab.so".into()),
+        blas_library: Ok("/lib/blas/libtrimtab_shim_blas.so".into()),
         glibc: Some((2, 36)),
         pid: 7,
         ..LaunchFacts::idle(parse_synthetic(machine).unwrap())
@@ -210,6 +211,45 @@ fn a_budget_is_there_only_on_request() {
             said(&plan)
         );
     }
+}
+
+#[test]
+fn only_a_budget_loads_the_library_with_functions_of_blas() {
+    let with = |fit: Option<&str>, strict: bool, preload: Option<&'static str>, facts: &LaunchFacts| {
+        let options = Options { fit: fit.map(|fit| fit.parse().unwrap()), strict, ..Options::default() };
+        let variables: Vec<_> = preload.map(|value| ("LD_PRELOAD", value)).into_iter().collect();
+        decide(&LaunchRequest::merge(Sources { options, ..sources(&variables) }).unwrap(), facts)
+    };
+    let preloaded = |plan: &LaunchPlan| {
+        let found = plan.environment.iter().find(|variable| variable.name == "LD_PRELOAD").unwrap();
+        let Action::Set { value } = &found.action else { panic!("{found:?}") };
+        value.clone()
+    };
+    let facts = facts("core:4");
+    let (usual, blas) = ("/lib/trimtab.so", "/lib/blas/libtrimtab_shim_blas.so");
+    // Of another installation; the user's own libraries stay before ours.
+    let outer = [
+        (None, ""),
+        (Some("/a.so /opt/libtrimtab_shim.so"), "/a.so:"),
+        (Some("/opt/libtrimtab_shim_blas.so:/a.so"), "/a.so:"),
+    ];
+    for (preload, before) in outer {
+        let encloses = preload.is_some_and(|preload| preload.contains("blas"));
+        let plain = if encloses { blas } else { usual };
+        for fit in [None, Some("auto"), Some("keep")] {
+            assert_eq!(preloaded(&with(fit, false, preload, &facts).unwrap()), format!("{before}{plain}"));
+        }
+        for fit in ["budget", "limit"] {
+            let plan = with(Some(fit), true, preload, &facts).unwrap();
+            assert_eq!(preloaded(&plan), format!("{before}{blas}"));
+        }
+    }
+    let missing = LaunchFacts { blas_library: Err("it is not there".into()), ..facts };
+    let plan = with(Some("limit"), false, None, &missing).unwrap();
+    assert_eq!(preloaded(&plan), usual);
+    assert!(said(&plan).contains("--fit limit does not bound calls of OpenBLAS and MKL: it is not there"));
+    assert!(with(Some("limit"), true, None, &missing).unwrap_err().to_string().contains("it is not there"));
+    assert!(!said(&with(None, true, None, &missing).unwrap()).contains("BLAS"));
 }
 
 #[test]

@@ -18,7 +18,7 @@ use std::os::fd::{IntoRawFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use thiserror::Error;
-use trimtab_core::handoff::bearer::LIBRARY;
+use trimtab_core::handoff::bearer::{BLAS_LIBRARY, LIBRARY};
 use trimtab_core::place::{HugePages, MemoryPlan};
 use trimtab_core::set::CpuSet;
 use trimtab_core::time::Span;
@@ -186,6 +186,13 @@ pub fn preload_library() -> Result<PathBuf, String> {
             ))
         }
     }
+}
+
+/// Returns the path of the preload library that also exports functions of BLAS, which lies beside
+/// the preload library.
+pub fn preload_library_with_blas(library: &Path) -> Result<PathBuf, String> {
+    let path = library.with_file_name(BLAS_LIBRARY);
+    if path.is_file() { Ok(path) } else { Err(format!("{} is not installed", path.display())) }
 }
 
 /// A program that could not be started.

@@ -6,6 +6,10 @@
 //! opens a team: the budget grants its size, the library is told that number, and gets its own
 //! number back after the call ([`control`]).
 //!
+//! The functions are exports of `libtrimtab_shim_blas.so`, which is loaded in place of this library
+//! if there is a budget. A program asks for them by name, finds out whether it has a BLAS (a weak
+//! reference that is null), and which: names in a library that every launch loads would be answers.
+//!
 //! - One thread of a hold that calls alone gets the library's own number: nothing is set.
 //! - OpenBLAS with threads of its own has one number for the process. It is read at the beginning
 //!   of each call, so that calls of several threads get the number of the last decision. The
@@ -25,6 +29,8 @@ mod control;
 mod library;
 mod names;
 
+pub use calls::common;
 pub(crate) use calls::is_inside;
 pub(crate) use control::forked;
 pub(crate) use library::forget;
+pub use names::At;

@@ -6,8 +6,9 @@
 //! teams are moved to their places. Programs that pinned threads start get the whole mask. Calls
 //! for the number of CPUs return the number of the plan. Programs that cannot load the library are
 //! started without it (`leave`). For `trimtab profile` and reports the library counts barriers
-//! (`meter`). Its exports are here, in `gomp::calls`, `gomp::barriers`, `kmpc::calls`,
-//! `blas::names`, `mpi`, `team`, `waits` and `programs`; a test has the list.
+//! (`meter`). Its exports are here, in `gomp::calls`, `gomp::barriers`, `kmpc::calls`, `mpi`,
+//! `team`, `waits` and `programs`; a test has the list. The crate `trimtab-shim-blas` makes a second
+//! library of the same code, which exports functions of BLAS as well (`blas`).
 //!
 //! The shim does not harm the program that loads it:
 //!
@@ -59,8 +60,9 @@
 
 mod attr;
 mod birth;
+#[doc(hidden)]
 #[cfg_attr(test, allow(dead_code))]
-mod blas;
+pub mod blas;
 #[cfg_attr(test, allow(dead_code))]
 mod budget;
 mod carry;

@@ -4,16 +4,39 @@
 
 mod common;
 
+use std::path::{Path, PathBuf};
 use std::process::Command;
+
+fn both() -> [PathBuf; 2] {
+    [common::library(), common::library_with_blas()]
+}
 
 #[test]
 fn exactly_the_intended_symbols_are_exported() {
-    let Ok(output) = Command::new("nm").args(["-D", "--defined-only"]).arg(common::library()).output() else {
-        return common::skip("nm is not installed");
+    let Some(symbols) = exported(&common::library()) else { return };
+    let mut expected = expected();
+    expected.sort_unstable();
+    assert_eq!(symbols, expected);
+    let mut with_blas = expected;
+    with_blas.extend(blas());
+    with_blas.sort_unstable();
+    assert_eq!(exported(&common::library_with_blas()).unwrap(), with_blas);
+}
+
+fn exported(library: &Path) -> Option<Vec<String>> {
+    let Ok(output) = Command::new("nm").args(["-D", "--defined-only"]).arg(library).output() else {
+        common::skip("nm is not installed");
+        return None;
     };
     let text = String::from_utf8(output.stdout).unwrap();
-    let mut symbols: Vec<_> = text.lines().filter_map(|line| line.split_whitespace().last()).collect();
+    let words = text.lines().filter_map(|line| line.split_whitespace().last());
+    let mut symbols: Vec<_> = words.map(str::to_owned).collect();
     symbols.sort_unstable();
+    Some(symbols)
+}
+
+/// Returns the names that both libraries export.
+fn expected() -> Vec<String> {
     let loops = ["dynamic", "guided", "runtime", "static"];
     let old = loops.map(|kind| format!("GOMP_parallel_loop_{kind}_start"));
     let new = ["dynamic", "guided", "runtime"].map(|kind| format!("GOMP_parallel_loop_nonmonotonic_{kind}"));
@@ -54,14 +77,12 @@ fn exactly_the_intended_symbols_are_exported() {
                 .chain(described)
         })
         .collect();
-    let blas = blas();
     let plain = loops.map(|kind| format!("GOMP_parallel_loop_{kind}"));
-    expected.extend(old.iter().chain(&new).chain(&plain).chain(&mpi).chain(&blas).map(String::as_str));
+    expected.extend(old.iter().chain(&new).chain(&plain).chain(&mpi).map(String::as_str));
     if cfg!(target_arch = "x86_64") {
         expected.extend(["execl", "execle", "execlp"]);
     }
-    expected.sort_unstable();
-    assert_eq!(symbols, expected);
+    expected.into_iter().map(str::to_owned).collect()
 }
 
 /// Returns the names of BLAS and LAPACK in all their forms.
@@ -89,17 +110,19 @@ fn blas() -> Vec<String> {
 }
 
 #[test]
-fn the_library_is_never_unloaded() {
-    let Ok(output) = Command::new("readelf").arg("-d").arg(common::library()).output() else {
-        return common::skip("readelf is not installed");
-    };
-    assert!(String::from_utf8(output.stdout).unwrap().contains("NODELETE"));
+fn the_libraries_are_never_unloaded() {
+    for library in both() {
+        let Ok(output) = Command::new("readelf").arg("-d").arg(library).output() else {
+            return common::skip("readelf is not installed");
+        };
+        assert!(String::from_utf8(output.stdout).unwrap().contains("NODELETE"));
+    }
 }
 
-/// Lists the library's imports from the C library: name, version if it is bound to one, and whether
-/// it is weak.
+/// Lists the imports of both libraries from the C library: name, version if it is bound to one, and
+/// whether it is weak.
 fn imports() -> Option<Vec<(String, Option<String>, bool)>> {
-    let output = Command::new("nm").args(["-D", "--undefined-only"]).arg(common::library()).output();
+    let output = Command::new("nm").args(["-D", "--undefined-only"]).args(both()).output();
     let Ok(output) = output else {
         common::skip("nm is not installed");
         return None;
@@ -112,7 +135,9 @@ fn imports() -> Option<Vec<(String, Option<String>, bool)>> {
             symbol.split_once('@').map_or((symbol, None), |(name, version)| (name, Some(version)));
         (name.to_owned(), version.map(|version| version.trim_start_matches('@').to_owned()), kind != "U")
     };
-    Some(text.lines().map(line).collect())
+    // The name of each file stands above its lines.
+    let lines = text.lines().filter(|line| !line.is_empty() && !line.ends_with(':'));
+    Some(lines.map(line).collect())
 }
 
 /// Returns the names and versions that a library defines.
@@ -161,13 +186,15 @@ fn indispensable_functions_are_in_musl() {
 
 #[test]
 fn no_library_is_needed_but_the_c_librarys() {
-    let Ok(output) = Command::new("readelf").arg("-d").arg(common::library()).output() else {
-        return common::skip("readelf is not installed");
-    };
-    let text = String::from_utf8(output.stdout).unwrap();
-    let needed: Vec<_> = text.lines().filter(|line| line.contains("(NEEDED)")).collect();
-    // Before 2.34, threads and loading were separate libraries.
-    let known = ["[libc.so.6]", "[libdl.so.2]", "[libpthread.so.0]"];
-    assert!(needed.iter().all(|line| known.iter().any(|name| line.ends_with(name))), "{needed:?}");
-    assert!(needed.iter().any(|line| line.ends_with(known[0])), "{needed:?}");
+    for library in both() {
+        let Ok(output) = Command::new("readelf").arg("-d").arg(library).output() else {
+            return common::skip("readelf is not installed");
+        };
+        let text = String::from_utf8(output.stdout).unwrap();
+        let needed: Vec<_> = text.lines().filter(|line| line.contains("(NEEDED)")).collect();
+        // Before 2.34, threads and loading were separate libraries.
+        let known = ["[libc.so.6]", "[libdl.so.2]", "[libpthread.so.0]"];
+        assert!(needed.iter().all(|line| known.iter().any(|name| line.ends_with(name))), "{needed:?}");
+        assert!(needed.iter().any(|line| line.ends_with(known[0])), "{needed:?}");
+    }
 }

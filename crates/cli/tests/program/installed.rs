@@ -24,6 +24,7 @@ fn an_installed_tree_works() {
             ("trimtab", "prefix/bin/trimtab"),
             ("trimtab-discover", "prefix/libexec/trimtab/trimtab-discover"),
             ("libtrimtab_shim.so", "prefix/lib/trimtab/libtrimtab_shim.so"),
+            ("libtrimtab_shim_blas.so", "prefix/lib/trimtab/libtrimtab_shim_blas.so"),
         ],
     );
     let call = sandbox.run("-c 1").args(["printenv", "LD_PRELOAD"]).copy(&program);
@@ -35,6 +36,38 @@ fn an_installed_tree_works() {
     std::os::unix::fs::symlink(&program, &link).unwrap();
     let said = sandbox.run("-c 1").args(["printenv", "LD_PRELOAD"]).copy(&link).ends().ok();
     assert_eq!(said, guest.display().to_string());
+}
+
+#[test]
+fn a_budget_loads_the_library_with_blas_and_says_if_there_is_none() {
+    let sandbox = Sandbox::new();
+    let folder = [
+        ("trimtab", "a/trimtab"),
+        ("trimtab-discover", "a/trimtab-discover"),
+        ("libtrimtab_shim.so", "a/libtrimtab_shim.so"),
+        ("libtrimtab_shim_blas.so", "a/libtrimtab_shim_blas.so"),
+    ];
+    let program = copy(&sandbox, &folder);
+    let with_blas = std::fs::canonicalize(sandbox.path("a/libtrimtab_shim_blas.so")).unwrap();
+    let preloaded = |words: &str| {
+        let call = sandbox.run(words).args(["printenv", "LD_PRELOAD"]).copy(&program);
+        call.env("XDG_CACHE_HOME", sandbox.path("cache")).ends()
+    };
+    for fit in ["budget", "limit"] {
+        assert_eq!(preloaded(&format!("-c 1 --fit {fit}")).ok(), with_blas.display().to_string());
+    }
+    // A run inside a run with a budget keeps its library; no library is listed twice.
+    let inner = program.display().to_string();
+    let nested = sandbox.run("-c 1 --fit budget").args([&inner, "run", "--share", "printenv", "LD_PRELOAD"]);
+    assert_eq!(nested.copy(&program).ends().ok(), with_blas.display().to_string());
+    let plain = preloaded("-c 1").ok();
+    assert!(plain.ends_with("/libtrimtab_shim.so"), "{plain}");
+
+    std::fs::remove_file(&with_blas).unwrap();
+    let missing =
+        ["--fit budget does not bound calls of OpenBLAS and MKL", "libtrimtab_shim_blas.so is not installed"];
+    assert_eq!(preloaded("-c 1 --fit budget").warns(&missing), plain);
+    preloaded("-c 1 --fit budget --strict").fails(124, &missing);
 }
 
 #[test]

@@ -289,7 +289,7 @@ fn a_plan_that_cannot_be_had_now_is_a_no() {
     let _held = sandbox.hold("-c 1");
     sandbox.trimtab("plan --survey none -c 2").ends().fails(1, &["held by", "trimtab ps"]);
     let why = sandbox.trimtab("plan --survey none --explain -c 1").ends().ok();
-    assert!(why.contains("avoided CPUs") && why.contains("other trimtab runs hold them"), "{why}");
+    assert!(why.contains("avoided CPUs") && why.contains("they are held for other programs"), "{why}");
 }
 
 #[test]

@@ -105,7 +105,7 @@ fn one_survey_finds_held_pinned_and_busy_cpus() {
     assert!(has(&plan["taken"]["held"], b), "{plan}");
     assert_eq!(plan["plan"]["mask"], a.to_string(), "a held CPU is worse than one in use: {plan}");
     let text = sandbox.trimtab("plan --survey full -c 1 --explain --map").ends().ok();
-    assert!(text.contains(&format!("avoided CPUs {b}: other trimtab runs hold them")), "{text}");
+    assert!(text.contains(&format!("avoided CPUs {b}: they are held for other programs")), "{text}");
     assert!(text.contains(&format!("uses CPUs {a} although")), "{text}");
     let topo = sandbox.trimtab("topo").ends().ok();
     assert!(topo.contains("held"), "{topo}");

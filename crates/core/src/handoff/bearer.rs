@@ -6,6 +6,10 @@
 /// File name of the shim.
 pub const LIBRARY: &str = "libtrimtab_shim.so";
 
+/// File name of the shim that also exports functions of BLAS and LAPACK. Launches with a budget load
+/// it in place of [`LIBRARY`].
+pub const BLAS_LIBRARY: &str = "libtrimtab_shim_blas.so";
+
 /// Processor that the shim is built for, as `e_machine` of an executable numbers it.
 pub const MACHINE: u16 = if cfg!(target_arch = "aarch64") { 183 } else { 62 };
 
@@ -39,9 +43,10 @@ pub fn must_be_first(library: &[u8]) -> bool {
     FIRST.iter().any(|name| library.starts_with(name))
 }
 
-/// Returns whether an entry of `LD_PRELOAD` is the shim, of any installation.
+/// Returns whether an entry of `LD_PRELOAD` is the shim, of any installation, with or without BLAS.
 pub fn is_library(path: &[u8]) -> bool {
-    path.rsplit(|&byte| byte == b'/').next() == Some(LIBRARY.as_bytes())
+    let file = path.rsplit(|&byte| byte == b'/').next();
+    [LIBRARY, BLAS_LIBRARY].iter().any(|name| file == Some(name.as_bytes()))
 }
 
 #[cfg(test)]
@@ -83,6 +88,7 @@ mod tests {
     #[test]
     fn the_library_is_known_in_every_folder() {
         assert!(is_library(b"/usr/lib/trimtab/libtrimtab_shim.so") && is_library(b"libtrimtab_shim.so"));
+        assert!(is_library(b"/usr/lib/trimtab/libtrimtab_shim_blas.so"));
         assert!(!is_library(b"/libtrimtab_shim.so/other.so") && !is_library(b""));
     }
 }

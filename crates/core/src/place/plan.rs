@@ -433,7 +433,7 @@ fn words(state: super::CpuState) -> &'static str {
         super::CpuState::Free => "free",
         super::CpuState::Busy => "other programs keep them busy",
         super::CpuState::Pinned => "other programs are bound to them",
-        super::CpuState::Held => "other trimtab runs hold them",
+        super::CpuState::Held => "they are held for other programs",
         super::CpuState::Disallowed => "they are not allowed",
     }
 }

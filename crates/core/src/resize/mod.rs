@@ -19,6 +19,8 @@
 //! - A thread whose mask still fits keeps it, unless it has all CPUs of its program, or the
 //!   program has more threads than CPUs and the hold grows.
 
+pub mod grow;
+
 use crate::ids::{CoreId, Id};
 use crate::set::CpuSet;
 use crate::topology::{Level, Machine};

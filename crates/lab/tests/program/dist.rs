@@ -30,8 +30,13 @@ fn built(sandbox: &Sandbox) -> PathBuf {
     sandbox.script("built/trimtab", format!("#!/bin/sh\nexec '{}' \"$@\"\n", trimtab().display()));
     sandbox.script("built/trimtab-lab", format!("#!/bin/sh\nexec '{}' \"$@\"\n", lab().display()));
     sandbox.script("built/trimtab-discover", "#!/bin/sh\n");
-    let libraries =
-        ["libtrimtab_shim.so", "libtrimtab_team_c.so", "libtrimtab_team_c.a", "libtrimtab_hold_c.so"];
+    let libraries = [
+        "libtrimtab_shim.so",
+        "libtrimtab_shim_blas.so",
+        "libtrimtab_team_c.so",
+        "libtrimtab_team_c.a",
+        "libtrimtab_hold_c.so",
+    ];
     for library in libraries {
         fs::write(sandbox.path("built").join(library), library).unwrap();
     }
@@ -115,6 +120,7 @@ fn an_archive_has_the_same_bytes_wherever_and_whenever_it_is_packed() {
         "bin/trimtab-lab",
         "libexec/trimtab/trimtab-discover",
         "lib/trimtab/libtrimtab_shim.so",
+        "lib/trimtab/libtrimtab_shim_blas.so",
         "lib/libtrimtab_team.so",
         "include/trimtab/team.h",
         "share/man/man1/trimtab-run.1",

@@ -96,9 +96,12 @@ unsafe extern "C" fn after(call: *const BlasCall) {
 /// Calls the function at the position in a register that carries no argument. The functions have at
 /// most 16 arguments of a word, hidden lengths of Fortran's texts included; those on the stack are
 /// copied if the call counts. They return nothing or an integer.
+///
+/// # Safety
+/// Code of an export jumps here, with the registers and the stack of its caller.
 #[cfg(target_arch = "x86_64")]
 #[unsafe(naked)]
-pub(super) unsafe extern "C-unwind" fn common() {
+pub unsafe extern "C-unwind" fn common() {
     std::arch::naked_asm!(
         ".cfi_startproc",
         "push rbp",
@@ -148,9 +151,12 @@ pub(super) unsafe extern "C-unwind" fn common() {
 }
 
 /// Does the same for aarch64.
+///
+/// # Safety
+/// Code of an export jumps here, with the registers and the stack of its caller.
 #[cfg(target_arch = "aarch64")]
 #[unsafe(naked)]
-pub(super) unsafe extern "C-unwind" fn common() {
+pub unsafe extern "C-unwind" fn common() {
     std::arch::naked_asm!(
         ".cfi_startproc",
         "stp x29, x30, [sp, #-176]!",

@@ -1,6 +1,6 @@
 //! The page of a hold, and programs that run in it.
 
-use super::common::{HostProgram, library};
+use super::common::{HostProgram, library_with_blas};
 use rustix::fs::{MemfdFlags, SealFlags, fcntl_add_seals, memfd_create};
 use std::fs::File;
 use std::io::Read;
@@ -51,7 +51,7 @@ impl Hold {
                 command.env_remove(name);
             }
         }
-        command.env("LD_PRELOAD", library()).env(VARIABLE, self.variable());
+        command.env("LD_PRELOAD", library_with_blas()).env(VARIABLE, self.variable());
         command
             .env("OMP_NUM_THREADS", "8")
             .env("OMP_MAX_ACTIVE_LEVELS", "3")

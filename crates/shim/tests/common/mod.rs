@@ -22,8 +22,16 @@ pub(crate) fn skip(reason: &str) {
 
 /// Returns the library under test, which Cargo built beside this test.
 pub(crate) fn library() -> PathBuf {
-    let test = std::env::current_exe().unwrap();
-    let library = test.with_file_name("libtrimtab_shim.so");
+    beside_this_test("libtrimtab_shim.so")
+}
+
+/// Returns the library that launches with a budget load.
+pub(crate) fn library_with_blas() -> PathBuf {
+    beside_this_test("libtrimtab_shim_blas.so")
+}
+
+fn beside_this_test(name: &str) -> PathBuf {
+    let library = std::env::current_exe().unwrap().with_file_name(name);
     assert!(library.exists(), "{} is missing", library.display());
     library
 }

@@ -6,7 +6,7 @@ use std::io::{self, Read};
 use std::path::{Path, PathBuf};
 use trimtab_core::part::{self, MARK_MAX, Part};
 use trimtab_front::sibling;
-use trimtab_linux::launch::preload_library;
+use trimtab_linux::launch::{preload_library, preload_library_with_blas};
 use trimtab_linux::machine::find_helper;
 
 const SUBJECT: &str = "installation";
@@ -24,7 +24,13 @@ pub(super) fn check() -> Vec<CheckResult> {
         let text = format!("{} is not installed: bench, sim, report, replay and tune need it", sibling::LAB);
         CheckResult::note(SUBJECT, text)
     });
-    let parts = [std::env::current_exe().ok(), find_helper().ok(), preload_library().ok(), lab];
+    let library = preload_library().ok();
+    let with_blas = library.as_deref().map(preload_library_with_blas);
+    let missing_blas = with_blas.as_ref().and_then(|found| found.as_ref().err()).map(|why| {
+        CheckResult::note(SUBJECT, format!("{why}: --fit budget needs it to bound calls of OpenBLAS and MKL"))
+    });
+    let with_blas = with_blas.and_then(Result::ok);
+    let parts = [std::env::current_exe().ok(), find_helper().ok(), library, with_blas, lab];
     let (mut same, mut findings) = (Vec::new(), Vec::new());
     for path in parts.into_iter().flatten() {
         match judge(&path, own) {
@@ -33,7 +39,7 @@ pub(super) fn check() -> Vec<CheckResult> {
         }
     }
     findings.insert(0, CheckResult::good(SUBJECT, format!("version {own}: {}", list(&same))));
-    findings.extend(missing_lab);
+    findings.extend(missing_lab.into_iter().chain(missing_blas));
     findings
 }
 

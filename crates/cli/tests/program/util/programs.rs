@@ -40,11 +40,12 @@ fn folder() -> &'static Path {
 }
 
 /// The files that must lie beside each other, with the packages that they are built from.
-pub(super) const PARTS: [(&str, &str); 4] = [
+pub(super) const PARTS: [(&str, &str); 5] = [
     ("trimtab", "trimtab"),
     ("trimtab-lab", "trimtab-lab"),
     ("trimtab-discover", "trimtab-discover"),
     ("libtrimtab_shim.so", "trimtab-shim"),
+    ("libtrimtab_shim_blas.so", "trimtab-shim-blas"),
 ];
 
 /// Returns an installed program.
