@@ -8,6 +8,7 @@ use crate::request::LaunchRequest;
 use crate::variables::Environment;
 use serde::Serialize;
 use std::path::{Path, PathBuf};
+use trimtab_core::budget::VARIABLE as VARIABLE_OF_BUDGET;
 use trimtab_core::handoff::bearer;
 use trimtab_core::handoff::{
     CHANGED_VARIABLE, Handoff, NEST_VARIABLE, NestHandoff, Pin, VARIABLE, changed_text,
@@ -175,10 +176,7 @@ fn without(environment: &Environment, why: &str) -> Vec<Variable> {
 /// Returns the library that a launch loads. With a budget, of its own or of an enclosing run, this is
 /// the one with functions of BLAS. Without a budget a program finds these names only in its BLAS.
 fn library<'a>(request: &LaunchRequest, facts: &'a LaunchFacts) -> &'a Result<PathBuf, String> {
-    let encloses = || {
-        let all = request.environment.text(PRELOAD).unwrap_or_default();
-        all.split([':', ' ']).any(|path| Path::new(path).ends_with(bearer::BLAS_LIBRARY))
-    };
+    let encloses = || request.environment.text(VARIABLE_OF_BUDGET).is_some();
     let has_budget = budget::rule(request).is_some() || encloses();
     if has_budget && facts.blas_library.is_ok() { &facts.blas_library } else { &facts.library }
 }

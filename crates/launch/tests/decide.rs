@@ -215,9 +215,10 @@ fn a_budget_is_there_only_on_request() {
 
 #[test]
 fn only_a_budget_loads_the_library_with_functions_of_blas() {
-    let with = |fit: Option<&str>, strict: bool, preload: Option<&'static str>, facts: &LaunchFacts| {
+    let with = |fit: Option<&str>, strict, (preload, outer): (Option<&'static str>, bool), facts: &_| {
         let options = Options { fit: fit.map(|fit| fit.parse().unwrap()), strict, ..Options::default() };
-        let variables: Vec<_> = preload.map(|value| ("LD_PRELOAD", value)).into_iter().collect();
+        let mut variables: Vec<_> = preload.map(|value| ("LD_PRELOAD", value)).into_iter().collect();
+        variables.extend(outer.then_some(("TRIMTAB_BUDGET", "1 7 9 4 all 0-3")));
         decide(&LaunchRequest::merge(Sources { options, ..sources(&variables) }).unwrap(), facts)
     };
     let preloaded = |plan: &LaunchPlan| {
@@ -228,28 +229,27 @@ fn only_a_budget_loads_the_library_with_functions_of_blas() {
     let facts = facts("core:4");
     let (usual, blas) = ("/lib/trimtab.so", "/lib/blas/libtrimtab_shim_blas.so");
     // Of another installation; the user's own libraries stay before ours.
-    let outer = [
-        (None, ""),
-        (Some("/a.so /opt/libtrimtab_shim.so"), "/a.so:"),
-        (Some("/opt/libtrimtab_shim_blas.so:/a.so"), "/a.so:"),
-    ];
-    for (preload, before) in outer {
-        let encloses = preload.is_some_and(|preload| preload.contains("blas"));
-        let plain = if encloses { blas } else { usual };
+    for (preload, before) in [(None, ""), (Some("/a.so /opt/libtrimtab_shim.so"), "/a.so:")] {
         for fit in [None, Some("auto"), Some("keep")] {
-            assert_eq!(preloaded(&with(fit, false, preload, &facts).unwrap()), format!("{before}{plain}"));
+            let of = |outer| preloaded(&with(fit, false, (preload, outer), &facts).unwrap());
+            assert_eq!((of(false), of(true)), (format!("{before}{usual}"), format!("{before}{blas}")));
         }
         for fit in ["budget", "limit"] {
-            let plan = with(Some(fit), true, preload, &facts).unwrap();
+            let plan = with(Some(fit), true, (preload, false), &facts).unwrap();
             assert_eq!(preloaded(&plan), format!("{before}{blas}"));
         }
     }
     let missing = LaunchFacts { blas_library: Err("it is not there".into()), ..facts };
-    let plan = with(Some("limit"), false, None, &missing).unwrap();
+    let plan = with(Some("limit"), false, (None, false), &missing).unwrap();
     assert_eq!(preloaded(&plan), usual);
     assert!(said(&plan).contains("--fit limit does not bound calls of OpenBLAS and MKL: it is not there"));
-    assert!(with(Some("limit"), true, None, &missing).unwrap_err().to_string().contains("it is not there"));
-    assert!(!said(&with(None, true, None, &missing).unwrap()).contains("BLAS"));
+    assert!(
+        with(Some("limit"), true, (None, false), &missing)
+            .unwrap_err()
+            .to_string()
+            .contains("it is not there")
+    );
+    assert!(!said(&with(None, true, (None, false), &missing).unwrap()).contains("BLAS"));
 }
 
 #[test]

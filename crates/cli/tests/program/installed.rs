@@ -58,7 +58,8 @@ fn a_budget_loads_the_library_with_blas_and_says_if_there_is_none() {
     }
     // A run inside a run with a budget keeps its library; no library is listed twice.
     let inner = program.display().to_string();
-    let nested = sandbox.run("-c 1 --fit budget").args([&inner, "run", "--share", "printenv", "LD_PRELOAD"]);
+    let nested =
+        sandbox.run("-c 1 --fit budget").args(["env", &inner, "run", "--share", "printenv", "LD_PRELOAD"]);
     assert_eq!(nested.copy(&program).ends().ok(), with_blas.display().to_string());
     let plain = preloaded("-c 1").ok();
     assert!(plain.ends_with("/libtrimtab_shim.so"), "{plain}");
@@ -67,7 +68,7 @@ fn a_budget_loads_the_library_with_blas_and_says_if_there_is_none() {
     let missing =
         ["--fit budget does not bound calls of OpenBLAS and MKL", "libtrimtab_shim_blas.so is not installed"];
     assert_eq!(preloaded("-c 1 --fit budget").warns(&missing), plain);
-    preloaded("-c 1 --fit budget --strict").fails(124, &missing);
+    preloaded("-c 1 --fit budget --strict").fails(125, &missing);
 }
 
 #[test]
@@ -131,6 +132,7 @@ fn doctor_says_which_parts_are_installed_and_finds_one_of_another_release() {
             ("trimtab-lab", "p/bin/trimtab-lab"),
             ("trimtab-discover", "p/libexec/trimtab/trimtab-discover"),
             ("libtrimtab_shim.so", "p/lib/trimtab/libtrimtab_shim.so"),
+            ("libtrimtab_shim_blas.so", "p/lib/trimtab/libtrimtab_shim_blas.so"),
         ],
     );
     let installation = || {
@@ -139,7 +141,8 @@ fn doctor_says_which_parts_are_installed_and_finds_one_of_another_release() {
     };
     let whole = installation();
     assert_eq!(whole.len(), 1, "{whole:?}");
-    for part in [own, "trimtab, trimtab-lab in", "trimtab-discover in", "libtrimtab_shim.so in"] {
+    let library = "libtrimtab_shim.so, libtrimtab_shim_blas.so in";
+    for part in [own, "trimtab, trimtab-lab in", "trimtab-discover in", library] {
         assert!(whole[0].starts_with("ok ") && whole[0].contains(part), "{part}: {whole:?}");
     }
 
@@ -152,8 +155,10 @@ fn doctor_says_which_parts_are_installed_and_finds_one_of_another_release() {
     bytes[version] = b'9';
     std::fs::write(&shim, bytes).unwrap();
     std::fs::write(sandbox.path("p/bin/trimtab-lab"), "#!/bin/sh\n").unwrap();
+    std::fs::remove_file(sandbox.path("p/lib/trimtab/libtrimtab_shim_blas.so")).unwrap();
     let mixed = installation();
-    assert_eq!(mixed.len(), 3, "{mixed:?}");
+    assert_eq!(mixed.len(), 4, "{mixed:?}");
+    assert!(mixed[3].starts_with("note ") && mixed[3].contains("libtrimtab_shim_blas.so is not installed"));
     let says = |text: &str| mixed.iter().any(|line| line.starts_with("FAULT") && line.contains(text));
     assert!(says(&format!("libtrimtab_shim.so is of version 9{}", &own[1..])), "{mixed:?}");
     assert!(says("trimtab-lab does not say its version"), "{mixed:?}");
