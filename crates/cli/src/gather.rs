@@ -100,6 +100,7 @@ fn options(world: &World, args: &RunArgs, situation: &Situation) -> Result<Optio
         slice: run.slice,
         preempt: run.preempt,
         spin: run.spin,
+        grow: run.grow,
         wait_policy: run.wait_policy,
         pin: run.pin,
         env: run.env,

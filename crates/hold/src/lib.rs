@@ -29,7 +29,8 @@
 //! 3. [`facts`] and [`site_facts`] read what the decision needs, [`foreign_load`] looks at other
 //!    programs, [`site`] reads the files of the site and the user.
 //! 4. [`delegate`] holds cores for a process that runs already, [`mod@resize`] changes a hold while
-//!    its programs run, [`mod@release`] ends one; [`select`] finds it.
+//!    its programs run, [`grower`] does so for a run that grows, [`mod@release`] ends one; [`select`]
+//!    finds it.
 //! 5. [`holds`] and [`escapes`] describe the ledger: holders, and processes outside of their cores.
 
 #![forbid(unsafe_code)]
@@ -40,6 +41,7 @@ pub mod delegate;
 pub mod escapes;
 pub mod facts;
 pub mod foreign_load;
+pub mod grower;
 pub mod holds;
 pub mod masks;
 pub mod membership;
@@ -48,6 +50,7 @@ pub mod ranks;
 pub mod release;
 pub mod reserve;
 pub mod resize;
+mod room;
 pub mod select;
 pub mod site;
 pub mod site_facts;

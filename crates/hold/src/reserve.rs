@@ -5,6 +5,7 @@
 //! the cores are taken.
 
 use crate::facts::{granted, look_at_memory};
+use crate::grower;
 use crate::queue::{Line, claim, unknown_lockers};
 use crate::site_facts::{LedgerPosition, location, private_ledger};
 use anyhow::anyhow;
@@ -37,6 +38,10 @@ const PLAN_ATTEMPTS_MAX: usize = 16;
 /// check costs microseconds, and a free core may stay idle until it is made; 1,000 short runs, 16
 /// at a time on 2 CPUs, took 77 s when the whole pause was slept through.
 const FIRST_POLL_INTERVAL: Duration = Duration::from_millis(5);
+
+/// Longest wait of a run that waits for no others, while a run has grown. Chosen: a grower looks
+/// twice a second on most machines.
+const GIVE_BACK_MAX: Duration = Duration::from_secs(2);
 
 /// Time after which the line about the wait is repeated if the position is the same. Chosen: a sign
 /// of life that does not fill a log.
@@ -122,6 +127,7 @@ pub fn reserve(
     let mut queue: Option<Ticket> = None;
     let mut told = WaitMessage::default();
     let mut attempts = 0;
+    let mut wait = order.wait;
     let role = Role::of(request, facts);
     let processes = OnceCell::new();
     let mut taking = Taking { world, request, role, order, patience: PLANNER_WAIT_MAX, processes };
@@ -134,7 +140,7 @@ pub fn reserve(
         let stand = LedgerPosition::find(world, &ledger, &facts.machine);
         // A launch that may wait does not overtake launches that already wait.
         let line = || ledger.waiting(stand.level, &stand.within).is_ok_and(|waiting| waiting > 0);
-        if queue.is_none() && order.wait.is_some() && line() {
+        if queue.is_none() && wait.is_some() && line() {
             queue = taking.enqueue(facts, &ledger, &stand);
         }
         let cause = match taking.attempt(facts, &ledger, &stand, queue.as_mut()) {
@@ -144,17 +150,20 @@ pub fn reserve(
                 continue;
             }
             Ok(Attempt::Again) => return Err(overtaken()),
-            Ok(Attempt::Kept(cause)) if order.wait.is_some() => anyhow!(cause),
+            Ok(Attempt::Kept(cause)) if wait.is_some() => anyhow!(cause),
             Ok(Attempt::Kept(cause)) => {
                 return Err(ReserveError::NoCores(anyhow!("{cause}; wait in line with --wait")));
             }
-            Ok(Attempt::Refused(error)) if error.passes() && order.wait.is_some() => {
+            Ok(Attempt::Refused(error)) if error.passes() && wait.is_some() => anyhow::Error::from(error),
+            Ok(Attempt::Refused(error)) if error.passes() && grower::is_any(&world.proc()) => {
+                // Its place in the line asks for the cores.
+                wait = Some(Wait(Some(GIVE_BACK_MAX)));
                 anyhow::Error::from(error)
             }
             Ok(Attempt::Refused(error)) => return Err(refused(error, &ledger, &stand)),
             Err(error) => return Ok(without_ledger(facts, &error)),
         };
-        let limit = order.wait.and_then(|wait| wait.0);
+        let limit = wait.and_then(|wait| wait.0);
         if limit.is_some_and(|limit| begin.elapsed() >= limit) {
             let waited = begin.elapsed().as_secs();
             return Err(ReserveError::NoCores(cause.context(format!("gave up after {waited} s"))));

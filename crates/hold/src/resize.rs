@@ -5,25 +5,23 @@
 //! is killed. Exception: the preload library places threads that are born later by the plan of the
 //! start, which may name CPUs that were given back ([`Resized::stale`]).
 
-use crate::facts::granted;
 use crate::foreign_load::Surroundings;
 use crate::masks::widest_mask;
-use crate::queue::Line;
+use crate::room::Room;
 use crate::select::{HoldName, Selected, open};
-use crate::site_facts::{LedgerPosition, Situation};
-use anyhow::{Context, Result};
+use crate::site_facts::Situation;
+use anyhow::Result;
 use serde::Serialize;
 use std::collections::BTreeSet;
 use std::time::Duration;
 use trimtab_core::handoff::bearer;
-use trimtab_core::place::BUSY_FROM;
-use trimtab_core::queue::Applicant;
 use trimtab_core::resize::{Extent, ResizeError, cores_of, resized};
 use trimtab_core::set::CpuSet;
 use trimtab_core::topology::Machine;
 use trimtab_front::args::SurveyMode;
 use trimtab_front::process_env::World;
-use trimtab_linux::ledger::{Borrowed, Ledger, LedgerError, Level, Planner, ProcessTable};
+use trimtab_linux::budget::BudgetPage;
+use trimtab_linux::ledger::{Borrowed, Ledger, LedgerError, Planner};
 use trimtab_linux::process::{self, Pid};
 use trimtab_linux::rebind::{Bound, Rebound, rebind, threads};
 
@@ -67,7 +65,18 @@ pub fn resize(world: &World, name: HoldName, wanted: usize, survey: SurveyMode) 
     let machine = &situation.machine;
     let ledger = open(world)?;
     let selected = Selected::find(world, &ledger, &machine.cpus(), name)?;
-    Ok(change(world, &situation, &ledger, selected, None, wanted, survey)?.0)
+    let wanted = WantedSize { cores: wanted, survey, within: None };
+    Ok(change(world, &situation, &ledger, selected, None, &wanted)?.0)
+}
+
+/// Size that a hold shall have.
+pub(crate) struct WantedSize {
+    /// Its cores.
+    pub(crate) cores: usize,
+    /// How the load of other programs is examined.
+    pub(crate) survey: SurveyMode,
+    /// CPUs that it may get; `None`: all that the machine and the site allow.
+    pub(crate) within: Option<CpuSet>,
 }
 
 /// Changes a hold that was found; `own` is its description if this process has it.
@@ -77,9 +86,9 @@ pub(crate) fn change(
     ledger: &Ledger,
     selected: Selected,
     own: Option<Borrowed>,
-    wanted: usize,
-    survey: SurveyMode,
+    wanted: &WantedSize,
 ) -> Result<(Resized, Borrowed)> {
+    let &WantedSize { cores: wanted, survey, ref within } = wanted;
     selected.exclusive()?;
     // Threads of the holder that were never bound to its cores have all CPUs.
     let unbound = own.is_some().then(|| allowed(situation));
@@ -90,22 +99,21 @@ pub(crate) fn change(
     let machine = &situation.machine;
     let grows = wanted > cores_of(machine, &selected.hold.cpus).len();
     // Takes a tenth of a second, so it comes before the right to plan.
-    let allowed = allowed(situation);
+    let mut allowed = allowed(situation);
+    if let Some(within) = within {
+        allowed = allowed.intersection(within);
+    }
     let seen = match grows {
         true => Surroundings::look(world, survey, machine, &allowed, Some(ledger)),
         false => Surroundings::default(),
     };
     let change = HoldChange { world, machine, ledger, selected, borrowed, unbound };
     let _rights = change.rights()?;
-    let free = if grows { change.free(&allowed, situation)? } else { CpuSet::new() };
+    let room = Room { world, machine, ledger, hold: &change.selected.hold };
+    let free = if grows { room.free(&allowed, situation)? } else { CpuSet::new() };
     let inside = change.inside()?;
     let hold = &change.borrowed.hold().cpus;
-    // A hold inside another one competes with programs of that hold only.
-    let busy = |cpu: &_| seen.busy.get(cpu).is_some_and(|&load| load >= BUSY_FROM);
-    let quiet: CpuSet = match change.selected.hold.level {
-        Level::MACHINE => free.difference(&seen.pinned).iter().filter(|cpu| !busy(cpu)).collect(),
-        _ => free.clone(),
-    };
+    let quiet = room.quiet(&free, &seen);
     let after = match resized(machine, hold, &quiet, &inside, wanted) {
         Err(ResizeError::TooFew { .. }) => resized(machine, hold, &free, &inside, wanted)?,
         after => after?,
@@ -115,7 +123,7 @@ pub(crate) fn change(
 
 /// Returns the CPUs that a hold may get: those of the cpuset, without the site's own. The mask of
 /// this process does not count, since the hold may have narrowed it.
-fn allowed(situation: &Situation) -> CpuSet {
+pub(crate) fn allowed(situation: &Situation) -> CpuSet {
     let widest = widest_mask().unwrap_or_else(|| situation.taken.allowed.clone());
     match &situation.policy.site.reserved_cpus {
         Some(reserved) => widest.difference(reserved),
@@ -148,33 +156,6 @@ impl HoldChange<'_> {
             Err(error) => Err(error.into()),
         };
         levels.map(right).collect()
-    }
-
-    /// Returns the position of the hold.
-    fn stand(&self) -> Result<LedgerPosition> {
-        let hold = &self.selected.hold;
-        let Some(outer) = hold.level.depth().checked_sub(1).and_then(Level::new) else {
-            return Ok(LedgerPosition { level: Level::MACHINE, within: self.machine.cpus() });
-        };
-        let holders = self.ledger.holders(outer, &self.machine.cpus())?.known;
-        let around = holders.into_iter().find(|around| hold.cpus.is_subset(&around.cpus));
-        let around = around.context("the hold around this one has ended: it cannot grow")?;
-        Ok(LedgerPosition { level: hold.level, within: around.cpus })
-    }
-
-    /// Returns the CPUs that the hold could get.
-    fn free(&self, allowed: &CpuSet, situation: &Situation) -> Result<CpuSet> {
-        let stand = self.stand()?;
-        let held = self.ledger.map(stand.level, &stand.within)?.held();
-        let rules = situation.policy.site.queue();
-        let line = Line { world: self.world, machine: self.machine, stand: &stand, rules };
-        let processes = ProcessTable::at(&self.world.proc());
-        let runs = self.ledger.queue(stand.level, &stand.within, &processes)?;
-        let kept = line.precedence(self.ledger, &runs, Applicant::Passing)?.kept;
-        let free = allowed.intersection(&stand.within).difference(&held).difference(&kept);
-        // A grant around the hold is that of the job in which it is.
-        let others = granted(self.world, self.machine, &self.borrowed.hold().cpus).grants;
-        Ok(others.iter().fold(free, |free, grant| free.difference(&grant.cpus)))
     }
 
     /// Returns the CPUs of the hold that runs inside it have.
@@ -220,6 +201,10 @@ impl HoldChange<'_> {
             threads.iter().any(|tid| rebound.changed.contains(&tid.0))
         };
         stale.retain(|&pid| moved(pid));
+        if let Some(page) = BudgetPage::of_run(&proc, Pid(self.borrowed.hold().holder.pid)) {
+            // Without it, the teams of the run keep the budget that they had.
+            let _ = page.set_cores(u32::try_from(new.mask.len()).unwrap_or(u32::MAX));
+        }
         let hold = self.borrowed.hold();
         let done = Resized {
             schema: "trimtab.resize/1",

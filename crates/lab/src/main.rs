@@ -2,13 +2,15 @@
 //! view, pages made of records, replays, advice, the checker of plans, jobs for many values, the
 //! tuning of programs and teams, and holds for other programs. `trimtab advise`, `bench`, `check`,
 //! `each`, `hold`, `release`, `replay`, `report`, `resize`, `sim`, `top`, `tune` and `tune-team`
-//! start it. It is also the keeper of a hold.
+//! start it. It is also the keeper of a hold, and the grower of one.
 
 use clap::{CommandFactory, Parser};
 use std::process::ExitCode;
 use trimtab_cli::args::foreign;
+use trimtab_front::diagnostics::{self, Volume};
+use trimtab_front::exit;
 use trimtab_front::process_env::World;
-use trimtab_front::{diagnostics, exit};
+use trimtab_hold::grower;
 use trimtab_lab::args::{Cli, Command};
 use trimtab_lab::{advise, bench, check, each, generate, hold, replay, report, sim, top, tune, tune_team};
 use trimtab_linux::keeper;
@@ -24,6 +26,12 @@ fn main() -> ExitCode {
         };
     }
     let world = World::current();
+    let words: Vec<_> = std::env::args_os().skip(1).collect();
+    if let Some((_, rest)) = words.split_first().filter(|(word, _)| *word == grower::ARGUMENT) {
+        let tell = |line: &str| diagnostics::headline(Volume::Normal, line);
+        let done = grower::run(&world, rest, &tell);
+        return ExitCode::from(if done.is_ok() { exit::DONE } else { exit::FAILED });
+    }
     let cli = match Cli::try_parse() {
         Ok(cli) => cli,
         Err(mut error) => {

@@ -73,6 +73,7 @@ pub fn decide(request: &LaunchRequest, facts: &LaunchFacts) -> Result<LaunchPlan
     reasons.extend(tell::crowding(&role, placed.whole.as_ref()));
     let holds = request.tuning.as_ref().is_none_or(|tuning| cores(&placed.plan) == tuning.wanted_cores());
     reasons.extend(tell::tuning(request, &placed.plan, holds));
+    reasons.extend(tell::growth(request));
     let deciding = Deciding::new(request, facts, &placed, holds);
     let teams = deciding.teams();
     let ForLaunchers { variables: of_launchers, wants_picture, reasons: told } =
@@ -97,7 +98,9 @@ pub fn decide(request: &LaunchRequest, facts: &LaunchFacts) -> Result<LaunchPlan
     }
     variables.extend(of_launchers);
     preload::count_sync(request, facts, &mut variables);
-    let (budget, told) = budget::decide(request, facts, &preload, deciding.plan.threads)?;
+    // The budget of a run that grows begins with its cores, not with the threads that it may use later.
+    let cores = if request.grow.is_some() { placed.plan.threads } else { deciding.plan.threads };
+    let (budget, told) = budget::decide(request, facts, &preload, cores)?;
     reasons.extend(told);
     let (spin, told) = spin::decide(request, facts, &preload)?;
     reasons.extend(told);
@@ -180,8 +183,9 @@ impl<'a> Deciding<'a> {
         let threads = Sourced { value: value.unwrap_or(plan.threads), origin };
         plan.threads = threads.value;
         let openmp = program.and_then(|program| program.openmp);
-        // The balancer moves these threads, so they are not bound when they are created.
-        let frees = request.balance.is_some() && request.nest.is_none();
+        // The balancer moves these threads, and a run that grows gives them more CPUs, so they are not
+        // bound when they are created.
+        let frees = request.balance.is_some() && request.nest.is_none() || request.grow.is_some();
         let pin = if frees { PinMode::Mask } else { request.pin };
         let words: Vec<&str> = request.command.iter().map(String::as_str).collect();
         let launched = program.is_some_and(|program| program.family == Some(Family::Launcher));

@@ -125,6 +125,25 @@ impl From<Thp> for HugePages {
     }
 }
 
+/// How far a run may grow. [`Options`] has an example.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum GrowMost {
+    /// As far as cores are free.
+    Free,
+    /// To this number of cores.
+    Cores(u32),
+}
+
+impl FromStr for GrowMost {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let number = || text.parse().ok().filter(|&cores| cores > 0).map(Self::Cores);
+        let bad = || format!("\"{text}\" is neither a number of cores nor \"free\"");
+        if text == "free" { Ok(Self::Free) } else { number().ok_or_else(bad) }
+    }
+}
+
 /// Options of a command line. `None` means not given: rules, a tuning or a default decide.
 ///
 /// # Examples
@@ -187,6 +206,8 @@ pub struct Options {
     pub preempt: Option<PreemptPeriod>,
     /// Treatment of loops in the program's own code that only wait.
     pub spin: Option<SpinMode>,
+    /// How far the run may grow; `None`: it keeps its cores.
+    pub grow: Option<GrowMost>,
     /// How threads wait.
     pub wait_policy: Option<WaitPolicy>,
     /// How threads are pinned.

@@ -10,7 +10,7 @@
 //! fits the cores of the launch.
 
 use crate::asked_teams::{self, AskedTeams};
-use crate::options::{EnvMode, JobserverForm, Options, PinMode, SpinMode, Thp};
+use crate::options::{EnvMode, GrowMost, JobserverForm, Options, PinMode, SpinMode, Thp};
 use crate::origin::ValueOrigin;
 use crate::preempt::PreemptPeriod;
 use crate::reason::{LaunchReason, Topic};
@@ -149,6 +149,8 @@ pub struct LaunchRequest {
     pub preempt: Option<PreemptPeriod>,
     /// Treatment of loops in the program's own code that only wait.
     pub spin: SpinMode,
+    /// How far the run may grow; `None`: it keeps its cores.
+    pub grow: Option<GrowMost>,
     /// Whether the allocator is set to request huge pages.
     pub allocator: OnCores<bool>,
     /// Treatment of thread counts above the number of CPUs of the run.
@@ -244,7 +246,12 @@ impl LaunchRequest {
     /// # Errors
     /// [`Refusal::Request`] for sources that contradict each other or are invalid.
     pub fn merge(sources: Sources) -> Result<Self, Refusal> {
-        let Sources { options, site, rule, tuning, environment, command } = sources;
+        let Sources { mut options, site, rule, tuning, environment, command } = sources;
+        if let Some(GrowMost::Cores(most)) = options.grow {
+            // Runtimes fix their numbers of threads at the start; a budget bounds what runs of them.
+            options.threads = options.threads.or(Some(most));
+            options.fit = options.fit.or(Some(Fit::Budget));
+        }
         let (nest, told) = asked_teams::asked(&options, &environment)?;
         let mut reasons: Vec<LaunchReason> = told.into_iter().collect();
         let tuning = tuning.filter(|_| takes_tuning(&options, &environment));
@@ -267,6 +274,7 @@ impl LaunchRequest {
             slice: layers.on_cores(options.slice.map(Some), tuned.slice.map(Some), None),
             preempt: options.preempt,
             spin: options.spin.unwrap_or_default(),
+            grow: options.grow,
             allocator: layers.on_cores(
                 options.thp.map(|thp| thp == Thp::On),
                 tuned.thp.map(|thp| thp == Thp::On),
@@ -310,6 +318,25 @@ impl LaunchRequest {
         self.ranks.is_some() || self.as_rank
     }
 
+    /// Refuses what cannot be had with a number of cores that changes.
+    fn check_growth(&self, options: &Options) -> Result<(), Refusal> {
+        if self.grow.is_none() {
+            return Ok(());
+        }
+        let fixed = [
+            (self.nest.is_some(), "--nest gives threads fixed places"),
+            (self.balance.is_some(), "--balance chooses the CPUs of threads"),
+            (self.place.share, "--share reserves no cores"),
+            (options.ranks.is_some(), "--ranks divides the cores at the start"),
+        ];
+        match fixed.iter().find(|(is_asked, _)| *is_asked) {
+            Some((_, why)) => {
+                Err(Refusal::Request(format!("{why}, and --grow changes them: drop one of the two")))
+            }
+            None => Ok(()),
+        }
+    }
+
     /// Refuses combinations that are not possible.
     fn check(&self, options: &Options) -> Result<(), Refusal> {
         let refuse = |text: String| Err(Refusal::Request(text));
@@ -331,6 +358,7 @@ impl LaunchRequest {
                 ));
             }
         }
+        self.check_growth(options)?;
         if self.ranks.is_none() {
             return Ok(());
         }

@@ -1,6 +1,7 @@
 //! Messages about a launch, each made once as a reason of the decision.
 
 use crate::nesting::Nesting;
+use crate::options::GrowMost;
 use crate::place::cores;
 use crate::plan::WaitPlan;
 use crate::preload::Preload;
@@ -33,6 +34,16 @@ pub fn headline(plan: &Plan) -> String {
         format!(", {}", plural(plan.slots.len(), "slot"))
     };
     format!("{}{threads}: CPUs {}{nodes}", plural(cores, "core"), plan.mask)
+}
+
+/// Returns the message about growth while the program runs.
+pub(crate) fn growth(request: &LaunchRequest) -> Option<LaunchReason> {
+    let most = match request.grow? {
+        GrowMost::Free => "as many cores as become free".to_owned(),
+        GrowMost::Cores(cores) => plural(cores as usize, "core"),
+    };
+    let text = format!("the run grows up to {most} while its threads want more than it has (--grow)");
+    Some(LaunchReason::note(Topic::Placement, text))
 }
 
 /// Returns the message about the tuning: applied as a whole, or without threads and waiting.

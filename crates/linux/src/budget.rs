@@ -15,8 +15,8 @@ use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::FileExt;
 use std::path::Path;
 use trimtab_core::budget::nproc::BudgetBound;
-use trimtab_core::budget::page::{BYTES, Content, NAME, fresh, read};
-use trimtab_core::budget::{Handoff, Rule, handoff};
+use trimtab_core::budget::page::{BYTES, COUNT_MAX, Content, NAME, fresh, header, read};
+use trimtab_core::budget::{Handoff, Rule, VARIABLE, handoff};
 use trimtab_core::set::CpuSet;
 
 /// Page file of a budget.
@@ -57,6 +57,33 @@ impl BudgetPage {
             name.starts_with(NAME.as_bytes()).then(|| File::open(path).ok()).flatten()
         };
         open(&descriptor(&handoff.pid.to_string())).or_else(|| open(&descriptor("self"))).map(Self)
+    }
+
+    /// Opens the page of the run that began with this process, from outside. `None` if it has none, or
+    /// if this process may not read another's descriptors.
+    pub fn of_run(proc: &Path, holder: Pid) -> Option<Self> {
+        let environment = std::fs::read(proc.join(format!("{holder}/environ"))).ok()?;
+        let value = environment.split(|&byte| byte == 0).find_map(|variable| {
+            std::str::from_utf8(variable.strip_prefix(VARIABLE.as_bytes())?.strip_prefix(b"=")?).ok()
+        })?;
+        let handoff = Handoff::read(value).filter(|handoff| handoff.pid == holder.0)?;
+        let path = proc.join(format!("{holder}/fd/{}", handoff.descriptor));
+        let target = std::fs::read_link(&path).ok()?;
+        let name = target.as_os_str().as_bytes().strip_prefix(b"/memfd:")?;
+        // Only a memory file of the name: opening anything else could wait, or have an effect.
+        name.starts_with(NAME.as_bytes())
+            .then(|| File::options().read(true).write(true).open(path).ok())?
+            .map(Self)
+    }
+
+    /// Tells the processes of the run its cores, after they changed. It takes effect when they next
+    /// examine the page.
+    ///
+    /// # Errors
+    /// The page cannot be written.
+    pub fn set_cores(&self, cores: u32) -> io::Result<()> {
+        let word = u64::from(cores.clamp(1, COUNT_MAX));
+        self.0.write_all_at(&word.to_ne_bytes(), 8 * header::CORES as u64)
     }
 
     /// Returns the threads that other processes leave of the budget to the process `own`.

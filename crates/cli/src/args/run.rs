@@ -11,7 +11,7 @@ use trimtab_core::place::waiting::WaitPolicy;
 use trimtab_core::place::{Amount, Fit, MemoryRequest, MemorySize, Smt, Strategy};
 use trimtab_core::setting::{SLICES, Setting};
 use trimtab_core::topology::{CpuNames, DeviceName};
-use trimtab_launch::options::{JobserverForm, SpinMode};
+use trimtab_launch::options::{GrowMost, JobserverForm, SpinMode};
 use trimtab_launch::preempt::PreemptPeriod;
 use trimtab_launch::{EnvMode, PinMode, Thp};
 
@@ -260,6 +260,20 @@ pub struct RunOnly {
     #[arg(long, value_name = "HOW", value_parser = words::Words::<SpinMode>::of(SpinMode::words()),
           hide_possible_values = true, hide_short_help = true, help_heading = CONTROL)]
     pub spin: Option<SpinMode>,
+    /// Take more cores while the program runs, when some become free and it has more threads that
+    /// compute than cores: up to MOST cores, or as many as are free.
+    ///
+    /// A helper process looks about once a second. A core is taken after it was free for a second.
+    /// Cores beyond those of the start are given back when a run waits for them, and when the
+    /// program has not used them for five seconds; a later run that would be refused waits two
+    /// seconds for that. Threads float inside the cores (as with --pin mask). Runtimes fix their
+    /// number of threads at the start: with --grow=8 they are told 8 (--threads 8), and OpenMP teams
+    /// and BLAS calls use as many of them as there are cores (--fit budget). With --grow alone,
+    /// thread counts are those of the start.
+    #[arg(long, value_name = "MOST", num_args = 0..=1, require_equals = true, default_missing_value = "free",
+          conflicts_with_all = ["nest", "share", "ranks", "balance"],
+          hide_short_help = true, help_heading = PLACEMENT)]
+    pub grow: Option<GrowMost>,
     /// Be one of the ranks that --ranks starts.
     #[arg(long, hide = true, requires = "ranks")]
     pub as_rank: bool,

@@ -22,6 +22,7 @@ use trimtab_core::budget::VARIABLE;
 use trimtab_core::queue::QueueRules;
 use trimtab_core::topology::Machine;
 use trimtab_hold::facts;
+use trimtab_hold::grower::{self, GrowthOrder};
 use trimtab_hold::queue::priority_beyond;
 use trimtab_hold::reserve::{ReserveOptions, reserve};
 use trimtab_hold::site_facts::{HOLD, OpenLedger, Situation};
@@ -188,8 +189,9 @@ impl Launch<'_> {
         if self.request.env == EnvMode::Set {
             changes = self.request.environment.changes(&plan.environment);
         }
+        self.grow(held.as_ref(), &facts)?;
         self.keep(held, &mut changes)?;
-        self.budget(&plan, &mut changes);
+        self.budget(&plan, &facts, &mut changes);
         let command = self.jobserver(&plan, &mut changes);
         if let Some(word) = &mut word {
             let counts = facts.meetings.is_some();
@@ -210,14 +212,44 @@ impl Launch<'_> {
     }
 
     /// Hands the page of the budget to the program.
-    fn budget(&self, plan: &LaunchPlan, changes: &mut Changes) {
+    fn budget(&self, plan: &LaunchPlan, facts: &LaunchFacts, changes: &mut Changes) {
         let (Some(budget), Some(page)) = (plan.budget, &self.page) else { return };
-        match page.hand_over(budget.cores, budget.rule, &plan.placement.mask) {
+        // Processes of a run that grows take part on all CPUs that it may get.
+        let mask = &plan.placement.mask;
+        let cpus = if self.request.grow.is_some() { mask.union(&facts.bounds.allowed) } else { mask.clone() };
+        match page.hand_over(budget.cores, budget.rule, &cpus) {
             Ok(text) => {
                 changes.insert(VARIABLE.to_owned(), Some(OsString::from(text)));
             }
             Err(error) => no_budget(self.volume, &error),
         }
+    }
+
+    /// Starts the process that lets the hold grow.
+    fn grow(&self, held: Option<&Held>, facts: &LaunchFacts) -> Result<(), Exit> {
+        let Some(most) = self.request.grow else { return Ok(()) };
+        let allowed = &facts.bounds.allowed;
+        let within = self
+            .request
+            .place
+            .cpus
+            .as_ref()
+            .map_or_else(|| allowed.clone(), |cpus| allowed.intersection(cpus));
+        let survey = self.args.place.survey;
+        let started = match held.and_then(|held| Some((held, held.id()?.number()))) {
+            Some((held, hold)) => {
+                let order = GrowthOrder { hold, most, survey, within };
+                grower::start(held, &order, self.volume == Volume::Verbose)
+            }
+            None => Err(anyhow!("no cores are reserved that could be more")),
+        };
+        let Err(why) = started else { return Ok(()) };
+        let text = format!("--grow has no effect: {why:#}");
+        if self.request.strict {
+            return Err(failed(anyhow!(text)));
+        }
+        say::warning(self.volume, &text);
+        Ok(())
     }
 
     /// Hands the jobserver to the program, and returns the command to start.

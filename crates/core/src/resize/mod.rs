@@ -124,6 +124,11 @@ fn whole(machine: &Machine, held: &CpuSet, free: &CpuSet) -> Vec<(CoreId, CpuSet
     cores
 }
 
+/// Returns the number of cores that a hold could get.
+pub fn cores_to_get(machine: &Machine, held: &CpuSet, free: &CpuSet) -> usize {
+    whole(machine, held, free).len()
+}
+
 /// Sum of the nearness of a core to others: 16 for one that shares its last-level cache, 4 for one
 /// of its node, 1 for one of its package. Chosen: the order of the three matters, and a cache
 /// shared with one core counts more than a node shared with three.

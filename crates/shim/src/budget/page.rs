@@ -53,9 +53,14 @@ pub(super) fn join() -> Option<Rule> {
     Some(handoff.rule)
 }
 
-/// Returns the cores of the hold.
+/// Returns the cores of the hold: those of the start, or more if it has grown. The page says how
+/// many, and any process of the hold may write it: the number is never below that of the start, nor
+/// above the CPUs of the hand-off.
 pub(super) fn cores() -> u32 {
-    CORES.load(Relaxed)
+    let first = CORES.load(Relaxed);
+    let most = u32::try_from(hold().len()).unwrap_or(first);
+    let now = header_word(header::CORES).map_or(0, |cores| cores.load(Relaxed));
+    u32::try_from(now).unwrap_or(first).min(most).max(first)
 }
 
 /// Returns the CPUs of the hold.

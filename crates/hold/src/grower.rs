@@ -1,0 +1,249 @@
+//! Growth of a run's hold while its program runs: the process that watches it.
+//!
+//! `trimtab run --grow` starts it. It belongs to no run, has no descriptor of the ledger, and changes
+//! the hold from outside as `trimtab resize` does. It ends with the hold. If it is killed, the hold
+//! keeps the cores that it has. [`trimtab_core::resize::grow`] decides.
+
+use crate::foreign_load::Surroundings;
+use crate::resize::{WantedSize, allowed, change};
+use crate::room::Room;
+use crate::select::{Selected, all_holds, open};
+use crate::site_facts::{HOLD, Situation};
+use anyhow::{Context, Result};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::process::{PidfdFlags, pidfd_open};
+use rustix::time::{ClockId, clock_gettime};
+use std::ffi::OsString;
+use std::os::fd::OwnedFd;
+use std::os::unix::process::CommandExt;
+use std::path::Path;
+use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
+use trimtab_core::budget::page::Owner;
+use trimtab_core::resize::grow::{GrowObservation, GrowPolicy, GrowRules};
+use trimtab_core::resize::{cores_of, cores_to_get};
+use trimtab_core::set::CpuSet;
+use trimtab_core::time::{Moment, Span};
+use trimtab_front::args::SurveyMode;
+use trimtab_front::process_env::World;
+use trimtab_front::sibling::{LAB, find};
+use trimtab_launch::options::GrowMost;
+use trimtab_linux::budget::BudgetPage;
+use trimtab_linux::ledger::{Held, Hold, Ledger, QueuedRun};
+use trimtab_linux::process::{self, Pid, State};
+use trimtab_linux::sys::orphan;
+
+/// First argument of a grower; the others are those of [`GrowthOrder`].
+pub const ARGUMENT: &str = "grow";
+/// Name of a grower's process.
+const COMM: &str = "trimtab-grower";
+/// Shortest time between two observations.
+const INTERVAL_MIN: Duration = Duration::from_millis(500);
+/// Share of the time that observing may take, as a divisor: one hundredth. On a machine with many
+/// tasks the time between two observations becomes longer.
+const COST_DIVISOR: u32 = 100;
+
+/// What a grower is to do.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct GrowthOrder {
+    /// Number of the hold.
+    pub hold: u64,
+    /// Cores that it may have, at most.
+    pub most: GrowMost,
+    /// How the load of other programs is examined.
+    pub survey: SurveyMode,
+    /// CPUs that it may get.
+    pub within: CpuSet,
+}
+
+impl GrowthOrder {
+    /// Reads the arguments of a grower after [`ARGUMENT`].
+    fn read(words: &[OsString]) -> Option<Self> {
+        let [hold, most, survey, within] = words else { return None };
+        Some(Self {
+            hold: u64::from_str_radix(hold.to_str()?.strip_prefix("0x")?, 16).ok()?,
+            most: most.to_str()?.parse().ok()?,
+            survey: SurveyMode::of_word(survey.to_str()?)?,
+            within: within.to_str()?.parse().ok()?,
+        })
+    }
+
+    fn words(&self) -> [String; 4] {
+        let most = match self.most {
+            GrowMost::Free => "free".to_owned(),
+            GrowMost::Cores(cores) => cores.to_string(),
+        };
+        [format!("{:#x}", self.hold), most, self.survey.word().to_owned(), self.within.to_string()]
+    }
+}
+
+/// Starts the grower of a hold of this process, before the program begins. `tells`: its changes are
+/// printed on standard error.
+///
+/// # Errors
+/// The laboratory is not installed, or no process can be started.
+pub fn start(held: &Held, order: &GrowthOrder, tells: bool) -> Result<()> {
+    let mut command = Command::new(find(LAB)?);
+    command.arg0(format!("trimtab: grower of hold {:#x}", order.hold)).arg(ARGUMENT).args(order.words());
+    // It works for the hold, on its cores. Without the hold's descriptor it does not keep it.
+    command.env(HOLD, format!("{} 0 {}", held.level().depth(), order.hold));
+    command.current_dir("/").stdin(Stdio::null()).stdout(Stdio::null());
+    command.stderr(if tells { Stdio::inherit() } else { Stdio::null() });
+    orphan::spawn(&mut command).context("the process that lets the hold grow cannot be started")?;
+    Ok(())
+}
+
+/// Returns whether the hold of some run grows, by the names of processes.
+pub fn is_any(proc: &Path) -> bool {
+    let is_grower = |pid: Pid| process::stat(proc, pid).is_ok_and(|stat| stat.comm == COMM);
+    process::all(proc).unwrap_or_default().into_iter().any(is_grower)
+}
+
+/// The life of a grower, with its arguments after [`ARGUMENT`]. `tell` gets a line for each change.
+///
+/// # Errors
+/// The arguments are no grower's, or the ledger cannot be read.
+pub fn run(world: &World, words: &[OsString], tell: &dyn Fn(&str)) -> Result<()> {
+    // The name only tells others what this process is.
+    let _ = rustix::thread::set_name(c"trimtab-grower");
+    orphan::close_from(3)?;
+    let order = GrowthOrder::read(words).context("not the arguments of a grower")?;
+    let begin = Instant::now();
+    let mut policy = None;
+    let mut end: Option<Option<OwnedFd>> = None;
+    loop {
+        let before = cpu_time();
+        let Some((seen, selected, situation, ledger)) = observe(world, &order)? else {
+            return Ok(());
+        };
+        let policy = policy.get_or_insert_with(|| {
+            let most = match order.most {
+                GrowMost::Free => usize::MAX,
+                GrowMost::Cores(cores) => cores as usize,
+            };
+            GrowPolicy::new(GrowRules::usual(seen.cores, most))
+        });
+        let now = Moment(Span::from(begin.elapsed()).0);
+        let step = policy.step(now, &seen);
+        let holder = selected.hold.holder.pid;
+        if let Some(to) = step.to() {
+            let within = Some(order.within.clone());
+            let wanted = WantedSize { cores: to, survey: order.survey, within };
+            // Another launch may have been faster: the next observation shows it.
+            if let Ok((done, _)) = change(world, &situation, &ledger, selected, None, &wanted) {
+                tell(&format!("the run has CPUs {} now, {step}", done.reserved));
+            }
+        }
+        let end = end.get_or_insert_with(|| {
+            let pid = i32::try_from(holder).ok().and_then(rustix::process::Pid::from_raw);
+            pid.and_then(|pid| pidfd_open(pid, PidfdFlags::empty()).ok())
+        });
+        pause(end, (cpu_time().saturating_sub(before) * COST_DIVISOR).max(INTERVAL_MIN));
+    }
+}
+
+/// Waits, but not beyond the end of the holder, with which the hold usually ends. A holder whose end
+/// was seen is not waited for again: others may have the hold.
+fn pause(end: &mut Option<OwnedFd>, time: Duration) {
+    let Some(holder) = end.as_ref() else { return std::thread::sleep(time) };
+    let limit = Timespec::try_from(time).ok();
+    if let Ok(1..) = poll(&mut [PollFd::new(holder, PollFlags::IN)], limit.as_ref()) {
+        *end = None;
+        // The processes of the run release the hold one after the other.
+        std::thread::sleep(INTERVAL_MIN / 10);
+    }
+}
+
+/// Returns the CPU time that this process has used.
+fn cpu_time() -> Duration {
+    let time = clock_gettime(ClockId::ProcessCPUTime);
+    Duration::try_from(time).unwrap_or_default()
+}
+
+/// Observes a hold; `None` if it has ended.
+fn observe(
+    world: &World,
+    order: &GrowthOrder,
+) -> Result<Option<(GrowObservation, Selected, Situation, Ledger)>> {
+    let situation = Situation::live(world, true)?;
+    let machine = &situation.machine;
+    let ledger = open(world)?;
+    let all = all_holds(&ledger, &machine.cpus())?;
+    let Some(hold) = all.iter().find(|hold| hold.id.number() == order.hold).cloned() else { return Ok(None) };
+    let selected = Selected::of(world, &ledger, hold, all)?;
+    selected.exclusive()?;
+    let allowed = allowed(&situation).intersection(&order.within);
+    let room = Room { world, machine, ledger: &ledger, hold: &selected.hold };
+    let free = room.free(&allowed, &situation)?;
+    let quiet = match free.is_empty() {
+        true => CpuSet::new(),
+        false => {
+            room.quiet(&free, &Surroundings::look(world, order.survey, machine, &allowed, Some(&ledger)))
+        }
+    };
+    let hold = &selected.hold;
+    let seen = GrowObservation {
+        cores: cores_of(machine, &hold.cpus).len(),
+        free: cores_to_get(machine, &hold.cpus, &quiet),
+        wanting: wanting(world, &ledger, &selected),
+        asked_back: asked_back(&room, &free)?,
+    };
+    Ok(Some((seen, selected, situation, ledger)))
+}
+
+/// Returns the threads of the hold that compute or want to: those that the kernel runs now, or those
+/// that the teams of its budget asked for, which a small budget does not let run.
+fn wanting(world: &World, ledger: &Ledger, selected: &Selected) -> usize {
+    let proc = world.proc();
+    let runs = |pid: Pid| {
+        let threads = process::threads(&proc, pid).unwrap_or_default();
+        let runs = |tid: &_| process::thread_stat(&proc, pid, *tid).is_ok_and(|s| s.state == State::Running);
+        threads.iter().filter(|&tid| runs(tid)).count()
+    };
+    let running: usize = selected.members(&proc, ledger).into_iter().map(runs).sum();
+    let page = BudgetPage::of_run(&proc, Pid(selected.hold.holder.pid)).and_then(|page| page.read());
+    let lives = |owner: Owner| {
+        process::stat(&proc, Pid(owner.pid)).is_ok_and(|stat| stat.start.0 as u32 == owner.started)
+    };
+    let members = page.into_iter().flat_map(|page| page.members).filter(|member| lives(member.owner));
+    let asked: u32 = members.map(|member| member.state.wants.max(member.state.computing)).sum();
+    running.max(asked as usize)
+}
+
+/// Returns the number of cores of the hold for which runs wait.
+fn asked_back(room: &Room<'_>, free: &CpuSet) -> Result<usize> {
+    let Hold { cpus, .. } = room.hold;
+    let count = |cpus: &CpuSet| cores_of(room.machine, cpus).len();
+    let waiting = room.waiting()?;
+    let waiters = waiting.iter().map(QueuedRun::waiter).filter(|waiter| !waiter.stopped);
+    let missing = waiters.map(|waiter| {
+        let Some(demand) = waiter.demand else { return count(cpus) };
+        let (ours, others) = (count(&demand.cpus.intersection(cpus)), count(&demand.cpus.intersection(free)));
+        demand.cores.map_or(ours, |cores| ours.min((cores as usize).saturating_sub(others)))
+    });
+    Ok(missing.sum())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_the_arguments_of_a_grower_are_taken() {
+        let words = |line: &str| line.split(' ').map(OsString::from).collect::<Vec<_>>();
+        for whole in ["0x1a 8 auto 0-3", "0xffffffffffffffff free none 0,2"] {
+            assert_eq!(GrowthOrder::read(&words(whole)).unwrap().words().join(" "), whole);
+        }
+        for bad in [
+            "",
+            "0x1a",
+            "0x1a 8 auto",
+            "26 8 auto 0-3",
+            "0x1a 0 auto 0-3",
+            "0x1a 8 what 0-3",
+            "0x1a 8 auto 0-3 1",
+        ] {
+            assert_eq!(GrowthOrder::read(&words(bad)), None, "{bad}");
+        }
+    }
+}
