@@ -129,6 +129,8 @@ pub fn run(world: &World, words: &[OsString], tell: &dyn Fn(&str)) -> Result<()>
         if let Some(to) = step.to() {
             let within = Some(order.within.clone());
             let wanted = WantedSize { cores: to, survey: order.survey, within };
+            let Selected { hold, all, .. } = selected;
+            let selected = Selected::of(world, &ledger, hold, all)?;
             // Another launch may have been faster: the next observation shows it.
             if let Ok((done, _)) = change(world, &situation, &ledger, selected, None, &wanted) {
                 tell(&format!("the run has CPUs {} now, {step}", done.reserved));
@@ -170,7 +172,8 @@ fn observe(
     let ledger = open(world)?;
     let all = all_holds(&ledger, &machine.cpus())?;
     let Some(hold) = all.iter().find(|hold| hold.id.number() == order.hold).cloned() else { return Ok(None) };
-    let selected = Selected::of(world, &ledger, hold, all)?;
+    // Its lockers are searched for, in all processes, when the hold is changed.
+    let selected = Selected { hold, all, lockers: Vec::new(), keeper: None };
     selected.exclusive()?;
     let allowed = allowed(&situation).intersection(&order.within);
     let room = Room { world, machine, ledger: &ledger, hold: &selected.hold };

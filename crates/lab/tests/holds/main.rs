@@ -9,6 +9,7 @@ mod util;
 
 mod cgroup;
 mod delegate;
+mod grow;
 mod kills;
 mod ledger;
 mod resize;

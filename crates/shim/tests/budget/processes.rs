@@ -258,3 +258,17 @@ fn a_process_that_corrupts_the_page_costs_others_only_their_loans() {
     assert_eq!(hold.run(&program, "flat"), "2");
     end(held);
 }
+
+/// A run that grows writes its cores into the page; so may any process of the hold.
+#[test]
+fn the_cores_of_the_page_count_between_those_of_the_start_and_the_cpus() {
+    let Some(program) = gnu() else { return };
+    let cpus = std::thread::available_parallelism().unwrap().get() as u64;
+    for (cores, size) in
+        [(0, 1), (1, 1), (2, cpus.min(2)), (cpus, cpus.min(8)), (1 << 20, cpus.min(8)), (u64::MAX, 1)]
+    {
+        let hold = Hold::of(1, Rule::All);
+        hold.put(header::CORES, cores);
+        assert_eq!(hold.run(&program, "flat"), size.to_string(), "{cores} of {cpus}");
+    }
+}

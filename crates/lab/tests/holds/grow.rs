@@ -1,0 +1,97 @@
+//! Runs that grow: cores that become free are taken, and given back to runs that wait.
+
+use crate::ledger::{held, used};
+use crate::util::{Call, Running, Sandbox, eventually, eventually_within, need, python, two};
+use std::collections::BTreeSet;
+use std::fs;
+use std::time::Duration;
+
+/// Two processes that compute until the first one ends.
+const SPINNERS: &str = "import os
+first = os.getpid()
+if os.fork(): print('on', flush=True)
+while first in (os.getpid(), os.getppid()): pass";
+
+/// Longest time to the next step of a run on a crowded machine: it looks once a second, or less often
+/// if that costs much, and waits five seconds after it gave cores back.
+const STEP: Duration = Duration::from_secs(120);
+
+fn spinning<'s>(sandbox: &'s Sandbox, words: &str) -> Option<Running<'s>> {
+    let call: Call<'_> = sandbox.run(words).arg(python()?).args(["-c", SPINNERS]);
+    let mut run = call.begins();
+    assert_eq!(run.line(), "on");
+    Some(run)
+}
+
+/// Returns the growers of this test's runs: their arguments have the numbers of its holds.
+fn growers(numbers: &BTreeSet<String>) -> Vec<u32> {
+    let entries = fs::read_dir("/proc").unwrap().flatten();
+    let pids = entries.filter_map(|entry| entry.file_name().to_str()?.parse::<u32>().ok());
+    let is_one = |pid: &u32| {
+        let line = fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
+        let line = String::from_utf8_lossy(&line).into_owned();
+        line.starts_with("trimtab: grower of hold ") && numbers.iter().any(|number| line.contains(number))
+    };
+    pids.filter(is_one).collect()
+}
+
+fn numbers(sandbox: &Sandbox) -> BTreeSet<String> {
+    let ps = sandbox.ps();
+    ps["holds"].as_array().unwrap().iter().map(|hold| hold["hold"].as_str().unwrap().to_owned()).collect()
+}
+
+#[test]
+fn a_run_takes_the_core_of_one_that_ended_and_gives_it_to_one_that_waits() {
+    let both = BTreeSet::from(need!(two(), "two cores are needed"));
+    let sandbox = Sandbox::new();
+    let other = sandbox.hold("-c 1");
+    let run = need!(spinning(&sandbox, "-c 1 --grow"), "no Python");
+    let mine = numbers(&sandbox);
+    drop(other);
+    eventually_within(STEP, "it has both cores", || held(&sandbox) == both && used(run.pid()) == both);
+    // A run that waits gets its core, and each of the two has one of its own meanwhile.
+    let mut waits = sandbox.run("-c 1 --wait").sh("echo on; read line").begins();
+    assert_eq!(waits.line(), "on");
+    let (one, two) = (used(run.pid()), used(waits.pid()));
+    assert!(one.len() == 1 && two.len() == 1 && one.is_disjoint(&two), "{one:?} {two:?}");
+    assert_eq!(held(&sandbox), both);
+    drop(waits);
+    eventually_within(STEP, "it has both again", || used(run.pid()) == both);
+    // A grower that is killed leaves the hold as it is.
+    let growers_now = growers(&mine);
+    assert_eq!(growers_now.len(), 1, "{growers_now:?}");
+    let pid = rustix::process::Pid::from_raw(growers_now[0].cast_signed()).unwrap();
+    rustix::process::kill_process(pid, rustix::process::Signal::KILL).unwrap();
+    eventually("the grower has ended", || growers(&mine).is_empty());
+    assert_eq!((held(&sandbox), used(run.pid())), (both.clone(), both));
+    drop(run);
+    eventually("its cores are free", || held(&sandbox).is_empty());
+}
+
+#[test]
+fn a_grower_ends_with_its_run_and_never_takes_more_than_allowed() {
+    let [a, _] = need!(two(), "two cores are needed");
+    let sandbox = Sandbox::new();
+    let run = need!(spinning(&sandbox, &format!("--cpus {a} --grow")), "no Python");
+    let mine = numbers(&sandbox);
+    eventually("its grower is there", || growers(&mine).len() == 1);
+    // Another run has the rest; what a run may not use is not asked for.
+    let other = sandbox.hold("-c 1");
+    assert!(held(&sandbox).contains(&a) && used(run.pid()) == BTreeSet::from([a]));
+    drop((run, other));
+    eventually("all have ended", || held(&sandbox).is_empty() && growers(&mine).is_empty());
+}
+
+#[test]
+fn what_excludes_growth_is_refused() {
+    let sandbox = Sandbox::new();
+    for words in ["--grow --share", "--grow --ranks 2", "--grow --nest 2,scatter", "--grow --balance"] {
+        sandbox.run(words).arg("true").ends().fails_with(125, "--grow");
+    }
+    for bad in ["0", "-1", "all", ""] {
+        sandbox.run(&format!("--grow={bad}")).arg("true").ends().fails_with(125, "--grow");
+    }
+    let said = sandbox.trimtab("plan --grow=9 -c 1 --machine core:8 --json -- true").ends().out();
+    let plan: serde_json::Value = serde_json::from_str(&said).unwrap();
+    assert_eq!((&plan["threads"]["value"], &plan["budget"]["cores"]), (&9.into(), &1.into()), "{plan}");
+}
