@@ -9,7 +9,7 @@ use crate::resize::{WantedSize, allowed, change};
 use crate::room::Room;
 use crate::select::{Selected, all_holds, open};
 use crate::site_facts::{HOLD, Situation};
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, bail};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::process::{PidfdFlags, pidfd_open};
 use rustix::time::{ClockId, clock_gettime};
@@ -35,6 +35,9 @@ use trimtab_linux::sys::orphan;
 
 /// First argument of a grower; the others are those of [`GrowthOrder`].
 pub const ARGUMENT: &str = "grow";
+/// Setting of Yama, below `/proc`: above 0, only root may copy descriptors of a process that is no
+/// descendant.
+const PTRACE_SCOPE: &str = "sys/kernel/yama/ptrace_scope";
 /// Name of a grower's process.
 const COMM: &str = "trimtab-grower";
 /// Shortest time between two observations.
@@ -82,7 +85,14 @@ impl GrowthOrder {
 ///
 /// # Errors
 /// The laboratory is not installed, or no process can be started.
-pub fn start(held: &Held, order: &GrowthOrder, tells: bool) -> Result<()> {
+pub fn start(world: &World, held: &Held, order: &GrowthOrder, tells: bool) -> Result<()> {
+    let restricted =
+        std::fs::read_to_string(world.proc().join(PTRACE_SCOPE)).is_ok_and(|text| text.trim() != "0");
+    if restricted && !rustix::process::geteuid().is_root() {
+        bail!(
+            "kernel.yama.ptrace_scope protects programs from debugging, so that only root can change a hold"
+        );
+    }
     let mut command = Command::new(find(LAB)?);
     command.arg0(format!("trimtab: grower of hold {:#x}", order.hold)).arg(ARGUMENT).args(order.words());
     // It works for the hold, on its cores. Without the hold's descriptor it does not keep it.

@@ -312,9 +312,11 @@ impl<'a> Deciding<'a> {
         let user = |name: &str| self.request.user(name);
         let nested = nesting.map(|nesting| nesting.resolved().threads());
         let by_command = self.stated.as_ref().map(|stated| stated.threads.to_string());
-        let count = by_command.or(self.omp());
         let quota = self.facts.bounds.quota;
-        let occupancy = Occupancy::of(&self.plan, count.as_deref(), nested, quota);
+        // The budget of a run that grows keeps its teams within the cores of the moment.
+        let bounded = self.request.grow.is_some() && budget::rule(self.request).is_some();
+        let (plan, omp) = if bounded { (&self.placed.plan, None) } else { (&self.plan, self.omp()) };
+        let occupancy = Occupancy::of(plan, by_command.or(omp).as_deref(), nested, quota);
         let Sourced { value: policy, origin } = self.request.wait.at(self.holds).clone();
         let waiting: Waiting = trimtab_core::place::waiting::decide(policy, &occupancy);
         let launched =

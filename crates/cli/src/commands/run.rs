@@ -239,7 +239,7 @@ impl Launch<'_> {
         let started = match held.and_then(|held| Some((held, held.id()?.number()))) {
             Some((held, hold)) => {
                 let order = GrowthOrder { hold, most, survey, within };
-                grower::start(held, &order, self.volume == Volume::Verbose)
+                grower::start(self.world, held, &order, self.volume == Volume::Verbose)
             }
             None => Err(anyhow!("no cores are reserved that could be more")),
         };

@@ -38,6 +38,7 @@ const OPTIONS: [&[&str]; 28] = [
     &["--slice=1"],
     &["--preempt", "--preempt=100"],
     &["--spin=keep", "--spin=yield"],
+    &["--grow", "--grow=1", "--grow=3"],
     &[
         "--wait-policy=auto",
         "--wait-policy=sleep",
