@@ -13,7 +13,6 @@ use crate::refusal::Refusal;
 use crate::request::LaunchRequest;
 use serde::Serialize;
 use trimtab_core::budget::Rule;
-use trimtab_core::place::Fit;
 use trimtab_core::words::plural;
 
 /// Budget of a run. [`rule`] has an example.
@@ -66,11 +65,7 @@ fn word<S: serde::Serializer>(rule: &Rule, serializer: S) -> Result<S::Ok, S::Er
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 pub fn rule(request: &LaunchRequest) -> Option<Rule> {
-    match request.fit {
-        Fit::Keep | Fit::Auto => None,
-        Fit::Budget => Some(Rule::Unnumbered),
-        Fit::Limit => Some(Rule::All),
-    }
+    request.budget_rule()
 }
 
 /// Decides on the budget. The second value are the messages about it.

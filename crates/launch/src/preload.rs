@@ -1,6 +1,5 @@
 //! Preload library of a launch: whether it is loaded into a program, and the variables for it.
 
-use crate::budget;
 use crate::facts::{LaunchFacts, ProgramFacts};
 use crate::family::Family;
 use crate::options::PinMode;
@@ -177,7 +176,7 @@ fn without(environment: &Environment, why: &str) -> Vec<Variable> {
 /// the one with functions of BLAS. Without a budget a program finds these names only in its BLAS.
 fn library<'a>(request: &LaunchRequest, facts: &'a LaunchFacts) -> &'a Result<PathBuf, String> {
     let encloses = || request.environment.text(VARIABLE_OF_BUDGET).is_some();
-    let has_budget = budget::rule(request).is_some() || encloses();
+    let has_budget = request.budget_rule().is_some() || encloses();
     if has_budget && facts.blas_library.is_ok() { &facts.blas_library } else { &facts.library }
 }
 

@@ -20,6 +20,7 @@ use crate::variables::Environment;
 use serde::Serialize;
 use std::collections::BTreeMap;
 use trimtab_core::balance::Kind;
+use trimtab_core::budget;
 use trimtab_core::handoff::{Report, Roots};
 use trimtab_core::place::waiting::WaitPolicy;
 use trimtab_core::place::{
@@ -316,6 +317,15 @@ impl LaunchRequest {
     /// Returns whether this launch starts the ranks of `--ranks`, or is one of them.
     pub(crate) fn is_of_own_ranks(&self) -> bool {
         self.ranks.is_some() || self.as_rank
+    }
+
+    /// Returns which teams a budget bounds; `None` without a budget.
+    pub(crate) fn budget_rule(&self) -> Option<budget::Rule> {
+        match self.fit {
+            Fit::Keep | Fit::Auto => None,
+            Fit::Budget => Some(budget::Rule::Unnumbered),
+            Fit::Limit => Some(budget::Rule::All),
+        }
     }
 
     /// Refuses what cannot be had with a number of cores that changes.

@@ -6,6 +6,20 @@
 //!
 //! The crate is also an rlib so that Cargo builds the library before the tests that load it. Do not
 //! link it into a program: it would export `pthread_create` there.
+//!
+//! # Example
+//!
+//! The variables with which a launcher starts a program in a budget of four threads. Descriptor 600
+//! is the page that the processes of the run share:
+//!
+//! ```
+//! use trimtab_core::budget::{Handoff, Rule, VARIABLE};
+//!
+//! assert_eq!(VARIABLE, "TRIMTAB_BUDGET");
+//! let budget = Handoff::read("1 4711 600 4 unnumbered 0-3").expect("a hand-off");
+//! assert_eq!((budget.cores, budget.rule), (4, Rule::Unnumbered));
+//! // Beside it: LD_PRELOAD=/usr/lib/trimtab/libtrimtab_shim_blas.so
+//! ```
 
 #![cfg(all(target_os = "linux", target_env = "gnu"))]
 #![allow(unsafe_code)]
