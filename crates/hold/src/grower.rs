@@ -1,12 +1,12 @@
 //! Growth of a run's hold while its program runs: the process that watches it.
 //!
-//! `trimtab run --grow` starts it. It belongs to no run, has no descriptor of the ledger, and changes
-//! the hold from outside as `trimtab resize` does. It ends with the hold. If it is killed, the hold
-//! keeps the cores that it has. [`trimtab_core::resize::grow`] decides.
+//! `trimtab run --grow` starts it. It belongs to no run, has no descriptor of the ledger, and
+//! changes the hold from outside as `trimtab resize` does. It ends with the hold. If it is killed,
+//! the hold keeps the cores that it has. [`trimtab_core::resize::grow`] decides.
 
 use crate::foreign_load::Surroundings;
 use crate::resize::{WantedSize, allowed, change};
-use crate::room::Room;
+use crate::room::HoldRoom;
 use crate::select::{Selected, all_holds, open};
 use crate::site_facts::{HOLD, Situation};
 use anyhow::{Context, Result, bail};
@@ -154,8 +154,8 @@ pub fn run(world: &World, words: &[OsString], tell: &dyn Fn(&str)) -> Result<()>
     }
 }
 
-/// Waits, but not beyond the end of the holder, with which the hold usually ends. A holder whose end
-/// was seen is not waited for again: others may have the hold.
+/// Waits, but not beyond the end of the holder, with which the hold usually ends. A holder whose
+/// end was seen is not waited for again: others may have the hold.
 fn pause(end: &mut Option<OwnedFd>, time: Duration) {
     let Some(holder) = end.as_ref() else { return std::thread::sleep(time) };
     let limit = Timespec::try_from(time).ok();
@@ -186,7 +186,7 @@ fn observe(
     let selected = Selected { hold, all, lockers: Vec::new(), keeper: None };
     selected.exclusive()?;
     let allowed = allowed(&situation).intersection(&order.within);
-    let room = Room { world, machine, ledger: &ledger, hold: &selected.hold };
+    let room = HoldRoom { world, machine, ledger: &ledger, hold: &selected.hold };
     let free = room.free(&allowed, &situation)?;
     let quiet = match free.is_empty() {
         true => CpuSet::new(),
@@ -204,8 +204,8 @@ fn observe(
     Ok(Some((seen, selected, situation, ledger)))
 }
 
-/// Returns the threads of the hold that compute or want to: those that the kernel runs now, or those
-/// that the teams of its budget asked for, which a small budget does not let run.
+/// Returns the threads of the hold that compute or want to: those that the kernel runs now, or
+/// those that the teams of its budget asked for, which a small budget does not let run.
 fn wanting(world: &World, ledger: &Ledger, selected: &Selected) -> usize {
     let proc = world.proc();
     let runs = |pid: Pid| {
@@ -224,7 +224,7 @@ fn wanting(world: &World, ledger: &Ledger, selected: &Selected) -> usize {
 }
 
 /// Returns the number of cores of the hold for which runs wait.
-fn asked_back(room: &Room<'_>, free: &CpuSet) -> Result<usize> {
+fn asked_back(room: &HoldRoom<'_>, free: &CpuSet) -> Result<usize> {
     let Hold { cpus, .. } = room.hold;
     let count = |cpus: &CpuSet| cores_of(room.machine, cpus).len();
     let waiting = room.waiting()?;

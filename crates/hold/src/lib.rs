@@ -29,8 +29,8 @@
 //! 3. [`facts`] and [`site_facts`] read what the decision needs, [`foreign_load`] looks at other
 //!    programs, [`site`] reads the files of the site and the user.
 //! 4. [`delegate`] holds cores for a process that runs already, [`mod@resize`] changes a hold while
-//!    its programs run, [`grower`] does so for a run that grows, [`mod@release`] ends one; [`select`]
-//!    finds it.
+//!    its programs run, [`grower`] does so for a run that grows, [`mod@release`] ends one;
+//!    [`select`] finds it.
 //! 5. [`holds`] and [`escapes`] describe the ledger: holders, and processes outside of their cores.
 
 #![forbid(unsafe_code)]

@@ -7,7 +7,7 @@
 
 use crate::foreign_load::Surroundings;
 use crate::masks::widest_mask;
-use crate::room::Room;
+use crate::room::HoldRoom;
 use crate::select::{HoldName, Selected, open};
 use crate::site_facts::Situation;
 use anyhow::Result;
@@ -109,7 +109,7 @@ pub(crate) fn change(
     };
     let change = HoldChange { world, machine, ledger, selected, borrowed, unbound };
     let _rights = change.rights()?;
-    let room = Room { world, machine, ledger, hold: &change.selected.hold };
+    let room = HoldRoom { world, machine, ledger, hold: &change.selected.hold };
     let free = if grows { room.free(&allowed, situation)? } else { CpuSet::new() };
     let inside = change.inside()?;
     let hold = &change.borrowed.hold().cpus;

@@ -13,14 +13,14 @@ use trimtab_front::process_env::World;
 use trimtab_linux::ledger::{Hold, Ledger, Level, ProcessTable, QueuedRun};
 
 /// A hold, and the places where its surroundings are known.
-pub(crate) struct Room<'a> {
+pub(crate) struct HoldRoom<'a> {
     pub(crate) world: &'a World,
     pub(crate) machine: &'a Machine,
     pub(crate) ledger: &'a Ledger,
     pub(crate) hold: &'a Hold,
 }
 
-impl Room<'_> {
+impl HoldRoom<'_> {
     /// Returns the position of the hold.
     fn stand(&self) -> Result<LedgerPosition> {
         let hold = self.hold;
@@ -56,8 +56,8 @@ impl Room<'_> {
         Ok(others.iter().fold(free, |free, grant| free.difference(&grant.cpus)))
     }
 
-    /// Returns those of the free CPUs that other programs neither keep busy nor are bound to. A hold
-    /// inside another one competes with programs of that hold only.
+    /// Returns those of the free CPUs that other programs neither keep busy nor are bound to. A
+    /// hold inside another one competes with programs of that hold only.
     pub(crate) fn quiet(&self, free: &CpuSet, seen: &Surroundings) -> CpuSet {
         if self.hold.level != Level::MACHINE {
             return free.clone();

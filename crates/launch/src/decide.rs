@@ -98,7 +98,8 @@ pub fn decide(request: &LaunchRequest, facts: &LaunchFacts) -> Result<LaunchPlan
     }
     variables.extend(of_launchers);
     preload::count_sync(request, facts, &mut variables);
-    // The budget of a run that grows begins with its cores, not with the threads that it may use later.
+    // The budget of a run that grows begins with its cores, not with the threads that it may use
+    // later.
     let cores = if request.grow.is_some() { placed.plan.threads } else { deciding.plan.threads };
     let (budget, told) = budget::decide(request, facts, &preload, cores)?;
     reasons.extend(told);
@@ -183,8 +184,8 @@ impl<'a> Deciding<'a> {
         let threads = Sourced { value: value.unwrap_or(plan.threads), origin };
         plan.threads = threads.value;
         let openmp = program.and_then(|program| program.openmp);
-        // The balancer moves these threads, and a run that grows gives them more CPUs, so they are not
-        // bound when they are created.
+        // The balancer moves these threads, and a run that grows gives them more CPUs, so they are
+        // not bound when they are created.
         let frees = request.balance.is_some() && request.nest.is_none() || request.grow.is_some();
         let pin = if frees { PinMode::Mask } else { request.pin };
         let words: Vec<&str> = request.command.iter().map(String::as_str).collect();
@@ -313,9 +314,10 @@ impl<'a> Deciding<'a> {
         let nested = nesting.map(|nesting| nesting.resolved().threads());
         let by_command = self.stated.as_ref().map(|stated| stated.threads.to_string());
         let quota = self.facts.bounds.quota;
-        // A run that grows counts with its most threads, although its budget keeps teams smaller: GNU's
-        // runtime counts the CPUs at the start, and puts threads beyond them to sleep at each barrier.
-        // LULESH then took 15.7 s with the runtime's own way of waiting, and 9.1 s with this one.
+        // A run that grows counts with its most threads, although its budget keeps teams smaller:
+        // GNU's runtime counts the CPUs at the start, and puts threads beyond them to sleep at each
+        // barrier. LULESH then took 15.7 s with the runtime's own way of waiting, and 9.1 s with
+        // this one.
         let count = by_command.or(self.omp());
         let occupancy = Occupancy::of(&self.plan, count.as_deref(), nested, quota);
         let Sourced { value: policy, origin } = self.request.wait.at(self.holds).clone();

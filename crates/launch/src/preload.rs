@@ -172,8 +172,9 @@ fn without(environment: &Environment, why: &str) -> Vec<Variable> {
     vec![variable(PRELOAD, preload), variable(VARIABLE, unset()), variable(NEST_VARIABLE, unset())]
 }
 
-/// Returns the library that a launch loads. With a budget, of its own or of an enclosing run, this is
-/// the one with functions of BLAS. Without a budget a program finds these names only in its BLAS.
+/// Returns the library that a launch loads. With a budget, of its own or of an enclosing run, this
+/// is the one with functions of BLAS. Without a budget a program finds these names only in its
+/// BLAS.
 fn library<'a>(request: &LaunchRequest, facts: &'a LaunchFacts) -> &'a Result<PathBuf, String> {
     let encloses = || request.environment.text(VARIABLE_OF_BUDGET).is_some();
     let has_budget = request.budget_rule().is_some() || encloses();

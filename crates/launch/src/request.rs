@@ -249,7 +249,8 @@ impl LaunchRequest {
     pub fn merge(sources: Sources) -> Result<Self, Refusal> {
         let Sources { mut options, site, rule, tuning, environment, command } = sources;
         if let Some(GrowMost::Cores(most)) = options.grow {
-            // Runtimes fix their numbers of threads at the start; a budget bounds what runs of them.
+            // Runtimes fix their numbers of threads at the start; a budget bounds what runs of
+            // them.
             options.threads = options.threads.or(Some(most));
             options.fit = options.fit.or(Some(Fit::Budget));
         }

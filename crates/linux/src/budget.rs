@@ -59,8 +59,8 @@ impl BudgetPage {
         open(&descriptor(&handoff.pid.to_string())).or_else(|| open(&descriptor("self"))).map(Self)
     }
 
-    /// Opens the page of the run that began with this process, from outside. `None` if it has none, or
-    /// if this process may not read another's descriptors.
+    /// Opens the page of the run that began with this process, from outside. `None` if it has none,
+    /// or if this process may not read another's descriptors.
     pub fn of_run(proc: &Path, holder: Pid) -> Option<Self> {
         let environment = std::fs::read(proc.join(format!("{holder}/environ"))).ok()?;
         let value = environment.split(|&byte| byte == 0).find_map(|variable| {

@@ -1,8 +1,9 @@
 //! `libtrimtab_shim_blas.so`: the preload library of launches with a budget.
 //!
-//! It is `libtrimtab_shim.so` (the crate `trimtab-shim`, whose exports it has), and exports functions
-//! of BLAS and LAPACK besides. A launch loads one of the two: this one with `--fit budget` or
-//! `--fit limit`. [`trimtab_shim::blas`] says what the functions do, and why they are apart.
+//! It is `libtrimtab_shim.so` (the crate `trimtab-shim`, whose exports it has), and exports
+//! functions of BLAS and LAPACK besides. A launch loads one of the two: this one with `--fit
+//! budget` or `--fit limit`. [`trimtab_shim::blas`] says what the functions do, and why they are
+//! apart.
 //!
 //! The crate is also an rlib so that Cargo builds the library before the tests that load it. Do not
 //! link it into a program: it would export `pthread_create` there.
@@ -26,7 +27,7 @@
 #![warn(missing_docs)]
 
 use std::arch::naked_asm;
-use trimtab_shim::blas::{At, common};
+use trimtab_shim::blas::{BlasPosition, common};
 
 /// Defines the exports. Each puts its position into a register that carries no argument.
 macro_rules! export {
@@ -40,9 +41,9 @@ macro_rules! export {
             #[unsafe(naked)]
             pub unsafe extern "C-unwind" fn $name() {
                 #[cfg(target_arch = "x86_64")]
-                naked_asm!("mov r11d, {at}", "jmp {common}", at = const At::$name as usize, common = sym common);
+                naked_asm!("mov r11d, {at}", "jmp {common}", at = const BlasPosition::$name as usize, common = sym common);
                 #[cfg(target_arch = "aarch64")]
-                naked_asm!("mov x16, #{at}", "b {common}", at = const At::$name as usize, common = sym common);
+                naked_asm!("mov x16, #{at}", "b {common}", at = const BlasPosition::$name as usize, common = sym common);
             }
         )*
     };

@@ -33,4 +33,4 @@ pub use calls::common;
 pub(crate) use calls::is_inside;
 pub(crate) use control::forked;
 pub(crate) use library::forget;
-pub use names::At;
+pub use names::BlasPosition;

@@ -7,8 +7,8 @@
 //! for the number of CPUs return the number of the plan. Programs that cannot load the library are
 //! started without it (`leave`). For `trimtab profile` and reports the library counts barriers
 //! (`meter`). Its exports are here, in `gomp::calls`, `gomp::barriers`, `kmpc::calls`, `mpi`,
-//! `team`, `waits` and `programs`; a test has the list. The crate `trimtab-shim-blas` makes a second
-//! library of the same code, which exports functions of BLAS as well (`blas`).
+//! `team`, `waits` and `programs`; a test has the list. The crate `trimtab-shim-blas` makes a
+//! second library of the same code, which exports functions of BLAS as well (`blas`).
 //!
 //! The shim does not harm the program that loads it:
 //!

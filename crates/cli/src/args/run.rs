@@ -267,9 +267,9 @@ pub struct RunOnly {
     /// Cores beyond those of the start are given back when a run waits for them, and when the
     /// program has not used them for five seconds; a later run that would be refused waits two
     /// seconds for that. Threads float inside the cores (as with --pin mask). Runtimes fix their
-    /// number of threads at the start: with --grow=8 they are told 8 (--threads 8), and OpenMP teams
-    /// and BLAS calls use as many of them as there are cores (--fit budget). With --grow alone,
-    /// thread counts are those of the start.
+    /// number of threads at the start: with --grow=8 they are told 8 (--threads 8), and OpenMP
+    /// teams and BLAS calls use as many of them as there are cores (--fit budget). With --grow
+    /// alone, thread counts are those of the start.
     #[arg(long, value_name = "MOST", num_args = 0..=1, require_equals = true, default_missing_value = "free",
           conflicts_with_all = ["nest", "share", "ranks", "balance"],
           hide_short_help = true, help_heading = PLACEMENT)]

@@ -6,8 +6,8 @@
 /// File name of the shim.
 pub const LIBRARY: &str = "libtrimtab_shim.so";
 
-/// File name of the shim that also exports functions of BLAS and LAPACK. Launches with a budget load
-/// it in place of [`LIBRARY`].
+/// File name of the shim that also exports functions of BLAS and LAPACK. Launches with a budget
+/// load it in place of [`LIBRARY`].
 pub const BLAS_LIBRARY: &str = "libtrimtab_shim_blas.so";
 
 /// Processor that the shim is built for, as `e_machine` of an executable numbers it.

@@ -1,13 +1,13 @@
 //! Growth of a hold while its program runs: when it takes cores that became free, and when it gives
 //! them back.
 //!
-//! **Problem.** A run decides on its cores at its start, from what is free at that moment. A core that
-//! becomes free a second later stays idle for the whole run.
+//! **Problem.** A run decides on its cores at its start, from what is free at that moment. A core
+//! that becomes free a second later stays idle for the whole run.
 //!
-//! **Idea.** Observe the hold about once a second. Take free cores while the program has more threads
-//! that want to compute than cores, but only cores that stayed free for a while: a build or a test
-//! runner leaves gaps between two commands. Give cores back at once if a run waits for them, and after
-//! a while if the program does not use them.
+//! **Idea.** Observe the hold about once a second. Take free cores while the program has more
+//! threads that want to compute than cores, but only cores that stayed free for a while: a build or
+//! a test runner leaves gaps between two commands. Give cores back at once if a run waits for them,
+//! and after a while if the program does not use them.
 //!
 //! **Properties** (tests.rs):
 //! - The hold has never fewer cores than it was granted first, and never more than allowed.
@@ -27,8 +27,8 @@ pub struct GrowRules {
     pub most: usize,
     /// Time for which cores must have been free, and threads without cores, before it grows.
     pub calm: Span,
-    /// Time for which cores must have been unused before it gives them back, and for which it does not
-    /// grow after that.
+    /// Time for which cores must have been unused before it gives them back, and for which it does
+    /// not grow after that.
     pub rest: Span,
 }
 
@@ -201,8 +201,8 @@ mod tests {
         Moment(Span::from_ms(ms).0)
     }
 
-    /// Runs the policy of a hold of 2 cores, at most 6, over observations each half second: free cores,
-    /// threads that want to compute, cores asked back. Returns its cores after each.
+    /// Runs the policy of a hold of 2 cores, at most 6, over observations each half second: free
+    /// cores, threads that want to compute, cores asked back. Returns its cores after each.
     fn run(seen: &[(usize, usize, usize)]) -> Vec<usize> {
         let mut policy = GrowPolicy::new(GrowRules::usual(2, 6));
         let mut cores = 2;

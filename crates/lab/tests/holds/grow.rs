@@ -12,8 +12,8 @@ first = os.getpid()
 if os.fork(): print('on', flush=True)
 while first in (os.getpid(), os.getppid()): pass";
 
-/// Longest time to the next step of a run on a crowded machine: it looks once a second, or less often
-/// if that costs much, and waits five seconds after it gave cores back.
+/// Longest time to the next step of a run on a crowded machine: it looks once a second, or less
+/// often if that costs much, and waits five seconds after it gave cores back.
 const STEP: Duration = Duration::from_secs(120);
 
 fn spinning<'s>(sandbox: &'s Sandbox, words: &str) -> Option<Running<'s>> {

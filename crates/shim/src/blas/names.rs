@@ -100,10 +100,10 @@ macro_rules! list {
         #[allow(non_camel_case_types, missing_docs, reason = "names of BLAS")]
         #[derive(Clone, Copy)]
         #[repr(usize)]
-        pub enum At { $($name),* }
+        pub enum BlasPosition { $($name),* }
 
         /// Names of the functions.
-        pub(super) const NAMES: [&CStr; [$(At::$name),*].len()] = [$(
+        pub(super) const NAMES: [&CStr; [$(BlasPosition::$name),*].len()] = [$(
             match CStr::from_bytes_with_nul(concat!(stringify!($name), "\0").as_bytes()) {
                 Ok(name) => name,
                 Err(_) => panic!("not a name"),
