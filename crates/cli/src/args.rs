@@ -23,7 +23,7 @@ pub use lab::LabArgs;
 pub use machine::{CheckArgs, DoctorArgs, NprocArgs, PlanArgs, PsArgs, TopoArgs};
 pub use profile::ProfileArgs;
 pub use run::{PlaceArgs, RunArgs, RunOnly};
-pub use serve::{GuestAgentArgs, ServeArgs, StatusArgs, TagArgs, TargetArgs, Task, UntagArgs};
+pub use serve::{GuestAgentArgs, ReloadArgs, ServeArgs, StatusArgs, TagArgs, TargetArgs, Task, UntagArgs};
 pub use time::Wait;
 use trimtab_front::args::words;
 pub use trimtab_front::args::{SurveyMode, time};
@@ -51,7 +51,7 @@ pub const GROUPS: [(&str, &[&str]); 5] = [
     ("Run", &["run", "each", "hold", "resize", "release", "attach", "detach"]),
     ("Look", &["plan", "topo", "ps", "top", "report", "counters", "nproc", "doctor", "check"]),
     ("Improve", &["profile", "advise", "tune", "tune-team", "replay"]),
-    ("Operate a service", &["serve", "tag", "untag", "status", "guest-agent"]),
+    ("Operate a service", &["serve", "tag", "untag", "status", "reload", "guest-agent"]),
     ("Laboratory", &["bench", "sim"]),
 ];
 
@@ -144,6 +144,7 @@ pub enum Command {
     Tag(TagArgs),
     #[command(alias = "clear")]
     Untag(UntagArgs),
+    Reload(ReloadArgs),
     Status(StatusArgs),
     #[command(alias = "guest")]
     GuestAgent(GuestAgentArgs),

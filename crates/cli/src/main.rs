@@ -38,6 +38,7 @@ fn trimtab() -> u8 {
         Command::Serve(args) => serve::run(&world, &args),
         Command::Tag(args) => tag::tag(&world, &args),
         Command::Untag(args) => tag::clear(&world, &args),
+        Command::Reload(args) => tag::reload(&world, &args),
         Command::Status(args) => status::run(&world, &args),
         Command::GuestAgent(args) => guest::run(&world, &args),
         Command::Plan(args) => plan::run(&world, &args),

@@ -37,6 +37,8 @@ fn serve(world: &World, args: &ServeArgs) -> Result<u8> {
         pinned: args.pinned,
         guests: args.guest.clone(),
         declared: args.declared.clone().or_else(|| declared_folder(world)),
+        observe: args.observe,
+        metrics: args.metrics.clone(),
     };
     let machine = || Ok(Situation::live(world, false)?.machine);
     Ok(match service::serve(&world.paths(), options, recorder, machine, &narrator)? {
