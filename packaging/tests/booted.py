@@ -231,7 +231,7 @@ def the_sandbox_lets_it_open_vsock_and_counters_and_write_traces():
         print(f"SKIPPED: vsock in the unit's sandbox: this kernel has none ({error})", flush=True)
         vsock = ""
     counters = f"ExecStartPre=/bin/sh -c '{BIN}/trimtab counters --json --events busy=task-clock,requests=page-faults > %L/trimtab/counters || :'\n"
-    started = drop_in(start_line("--policy auto --trace /var/log/trimtab/trace.jsonl") + vsock + counters)
+    started = drop_in(start_line("--policy auto -v --trace /var/log/trimtab/trace.jsonl") + vsock + counters)
     assert started.returncode == 0, journal()[-1500:]
     inside = json.loads(Path("/var/log/trimtab/counters").read_text())["rung"]
     outside = json.loads(trimtab("counters", "--json", "--events", "busy=task-clock,requests=page-faults", check=False).stdout)["rung"]

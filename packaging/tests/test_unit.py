@@ -57,7 +57,7 @@ class Unit(unittest.TestCase):
         self.assertEqual(unit["Service", "LogsDirectory"], ["trimtab"])
         self.assertIn("perf_event_open", unit["Service", "SystemCallFilter"][0].split())
         self.assertTrue(unit["Service", "ExecReload"][0].endswith("/trimtab\" reload"))
-        self.assertTrue(unit["Service", "ExecStart"][0].endswith("serve --policy auto"))
+        self.assertTrue(unit["Service", "ExecStart"][0].endswith("serve --policy auto --verbose"))
 
 
 if __name__ == "__main__":

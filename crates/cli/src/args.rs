@@ -140,7 +140,8 @@ pub enum Command {
     TuneTeam(LabArgs),
     /// Show what a policy decides on a recorded trace.
     Replay(LabArgs),
-    Serve(ServeArgs),
+    /// Run the service that balances tagged programs.
+    Serve(LabArgs),
     Tag(TagArgs),
     #[command(alias = "clear")]
     Untag(UntagArgs),

@@ -1,16 +1,19 @@
-//! `trimtab-lab`, the laboratory program: benchmarks of the live machine, the simulator, the live
-//! view, pages made of records, replays, advice, the checker of plans, jobs for many values, the
+//! `trimtab-lab`, the laboratory program: benchmarks of the live machine, the simulator, the service,
+//! the live view, pages made of records, replays, advice, the checker of plans, jobs for many values, the
 //! tuning of programs and teams, and holds for other programs. `trimtab advise`, `bench`, `check`,
-//! `each`, `hold`, `release`, `replay`, `report`, `resize`, `sim`, `top`, `tune` and `tune-team`
-//! start it. It is also the keeper of a hold.
+//! `each`, `hold`, `release`, `replay`, `report`, `resize`, `serve`, `sim`, `top`, `tune` and
+//! `tune-team` start it. It is also the keeper of a hold, and the guardian of a service.
 
 use clap::{CommandFactory, Parser};
 use std::process::ExitCode;
+use trimtab_agent::restoration;
 use trimtab_cli::args::foreign;
 use trimtab_front::process_env::World;
 use trimtab_front::{diagnostics, exit};
 use trimtab_lab::args::{Cli, Command};
-use trimtab_lab::{advise, bench, check, each, generate, hold, replay, report, sim, top, tune, tune_team};
+use trimtab_lab::{advise, bench, check, each, generate, hold, replay, report};
+use trimtab_lab::{serve, sim, top, tune, tune_team};
+use trimtab_linux::host::Guard;
 use trimtab_linux::keeper;
 
 fn main() -> ExitCode {
@@ -24,6 +27,10 @@ fn main() -> ExitCode {
         };
     }
     let world = World::current();
+    if let Some(balancer) = Guard::balancer(std::env::args_os().next().as_ref()) {
+        restoration::guard(&world.paths(), balancer);
+        return ExitCode::from(exit::DONE);
+    }
     let cli = match Cli::try_parse() {
         Ok(cli) => cli,
         Err(mut error) => {
@@ -43,6 +50,7 @@ fn main() -> ExitCode {
         Command::Check(args) => check::run(&world, &args),
         Command::Each(args) => each::run(&world, &args),
         Command::Replay(args) => replay::run(&args),
+        Command::Serve(args) => serve::run(&world, &args),
         Command::Report(args) => report::run(&world, &args),
         Command::Tune(args) => tune::run(&world, &args),
         Command::TuneTeam(args) => tune_team::run(&world, &args),

@@ -203,6 +203,13 @@ fn tags_by_hand_survive_the_service_and_not_an_interrupt() {
     fourth.ends().ok();
 }
 
+/// Ends a daemon that has printed messages.
+fn stopped(daemon: Running<'_>) {
+    daemon.signal(Signal::TERM);
+    let ended = daemon.ends();
+    assert_eq!(ended.code, Some(0), "{ended}");
+}
+
 /// Returns the port of a daemon's metrics.
 fn port(daemon: &Running<'_>) -> u16 {
     let at =
@@ -233,7 +240,7 @@ fn metrics_of_the_service_follow_its_tags() {
     need!(two(), "two cores are needed");
     let program = need!(c("spins.c"), "no C compiler");
     let sandbox = Sandbox::new();
-    let daemon = daemon(&sandbox, "--metrics 127.0.0.1:0");
+    let daemon = daemon(&sandbox, "-v --metrics 127.0.0.1:0");
     let port = port(&daemon);
     eventually("there is a page", || metrics(port).contains("trimtab_service_tags 0\n"));
     let program = spins(&sandbox, &program);
@@ -262,8 +269,7 @@ fn metrics_of_the_service_follow_its_tags() {
     }
     ask(&sandbox, "untag --all").ends().ok();
     eventually("its series end with the tag", || !metrics(port).contains(&series));
-    daemon.signal(Signal::TERM);
-    daemon.ends().ok();
+    stopped(daemon);
 }
 
 #[test]
@@ -271,7 +277,7 @@ fn hostile_clients_of_the_metrics_do_not_stop_the_service() {
     need!(two(), "two cores are needed");
     let program = need!(c("spins.c"), "no C compiler");
     let sandbox = Sandbox::new();
-    let daemon = daemon(&sandbox, "--metrics 127.0.0.1:0");
+    let daemon = daemon(&sandbox, "-v --metrics 127.0.0.1:0");
     let port = port(&daemon);
     // Clients that send nothing, half a request, rubbish without an end, and many of them.
     let mut crowd: Vec<TcpStream> =
@@ -299,8 +305,7 @@ fn hostile_clients_of_the_metrics_do_not_stop_the_service() {
     flood.join().unwrap();
     drop(crowd);
     eventually("a collector is served again", || metrics(port).contains("trimtab_service_moves_total"));
-    daemon.signal(Signal::TERM);
-    daemon.ends().ok();
+    stopped(daemon);
 }
 
 #[test]
@@ -328,7 +333,7 @@ fn a_real_prometheus_collects_the_metrics_and_answers_the_boards_queries() {
     need!(two(), "two cores are needed");
     let program = need!(c("spins.c"), "no C compiler");
     let sandbox = Sandbox::new();
-    let daemon = daemon(&sandbox, "--metrics 127.0.0.1:0");
+    let daemon = daemon(&sandbox, "-v --metrics 127.0.0.1:0");
     let program = spins(&sandbox, &program);
     ask(&sandbox, &format!("tag {}", program.pid())).ends().ok();
     let config = format!(
@@ -374,8 +379,7 @@ fn a_real_prometheus_collects_the_metrics_and_answers_the_boards_queries() {
     assert!(asked > 15, "{asked}");
     collector.signal(Signal::TERM);
     collector.ends();
-    daemon.signal(Signal::TERM);
-    daemon.ends().ok();
+    stopped(daemon);
 }
 
 /// Joins the pieces of an HTTP body that is sent in pieces, each after its length.
