@@ -79,16 +79,20 @@ impl Kept {
         kept.map(|kept| kept.tags).unwrap_or_default()
     }
 
-    /// Writes the tags by hand, if they have changed.
+    /// Returns the tags by hand, if they may have changed since they were last returned.
+    pub(super) fn changed(&mut self, registry: &Registry) -> Option<Vec<KeptTag>> {
+        if self.generation == Some(registry.generation()) {
+            return None;
+        }
+        self.generation = Some(registry.generation());
+        Some(registry.tags().filter_map(|(_, tag)| by_hand(tag)).collect())
+    }
+
+    /// Writes the tags by hand, if they differ from those in the file.
     ///
     /// # Errors
     /// The file cannot be written; it is tried again after the next change.
-    pub(super) fn write(&mut self, registry: &Registry) -> io::Result<()> {
-        if self.generation == Some(registry.generation()) {
-            return Ok(());
-        }
-        self.generation = Some(registry.generation());
-        let tags: Vec<KeptTag> = registry.tags().filter_map(|(_, tag)| by_hand(tag)).collect();
+    pub(super) fn write(&mut self, tags: Vec<KeptTag>) -> io::Result<()> {
         if self.written.as_ref() == Some(&tags) {
             return Ok(());
         }
@@ -167,6 +171,10 @@ mod tests {
         registry.tag(Requester { uid }, mark, owner, None, Moment(1)).unwrap();
     }
 
+    fn kept_of(registry: &Registry) -> Vec<KeptTag> {
+        registry.tags().filter_map(|(_, tag)| by_hand(tag)).collect()
+    }
+
     #[test]
     fn tags_by_hand_are_read_back_and_others_are_not_kept() {
         let folder = tempfile::tempdir().unwrap();
@@ -178,7 +186,7 @@ mod tests {
         let by = By::Guest("web".to_owned());
         let vcpu = Mark::Vcpu { vm: "web".to_owned(), pid: 9, start: 1, index: 0 };
         registry.tag_by(by, vcpu, Moment(1)).unwrap();
-        kept.write(&registry).unwrap();
+        kept.write(kept_of(&registry)).unwrap();
         let mark = Mark::Process { pid: 7, start: 3 };
         let tags = [KeptTag { mark, uid: 1_000, group: None }];
         assert_eq!(Kept::beside(&socket, Path::new("/proc")).read(), tags);
@@ -188,7 +196,7 @@ mod tests {
         assert_eq!(other.read(), []);
         // Without tags there is no file.
         registry.clear(Requester { uid: 1_000 }, None, Moment(2));
-        kept.write(&registry).unwrap();
+        kept.write(kept_of(&registry)).unwrap();
         assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 0);
     }
 
@@ -199,7 +207,7 @@ mod tests {
         let mut kept = Kept::beside(&socket, Path::new("/proc"));
         let mut registry = Registry::new(Reach::All);
         tagged(&mut registry, 1_000, 7, 3);
-        kept.write(&registry).unwrap();
+        kept.write(kept_of(&registry)).unwrap();
         let path = folder.path().join("socket.tags");
         assert_eq!(fs::metadata(&path).unwrap().mode() & 0o777, 0o600);
         fs::set_permissions(&path, fs::Permissions::from_mode(0o666)).unwrap();

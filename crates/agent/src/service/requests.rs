@@ -185,8 +185,8 @@ impl RequestServer {
 
     /// Keeps the tags by hand for the next service.
     fn keep_tags(&mut self) {
-        let written = self.kept.write(&self.shared.lock().registry);
-        if let Err(error) = written {
+        let Some(tags) = self.kept.changed(&self.shared.lock().registry) else { return };
+        if let Err(error) = self.kept.write(tags) {
             let fault = format!("tags by hand would not survive a restart of the service: {error}");
             if self.kept_fault.as_ref() != Some(&fault) {
                 self.setup.narrator.warning(&fault);
