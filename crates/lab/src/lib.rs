@@ -1,6 +1,6 @@
 //! Commands of the laboratory: benchmarks of the live machine, the front end of the simulator, the
-//! service, the tuning of programs and teams, advice, the checker of plans, replays, and pages made of records.
-//! Other crates compute every number that is shown.
+//! service, the tuning of programs and teams, advice, the checker of plans, replays, and pages made
+//! of records. Other crates compute every number that is shown.
 //!
 //! # Example
 //!

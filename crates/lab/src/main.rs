@@ -1,8 +1,9 @@
-//! `trimtab-lab`, the laboratory program: benchmarks of the live machine, the simulator, the service,
-//! the live view, pages made of records, replays, advice, the checker of plans, jobs for many values, the
-//! tuning of programs and teams, and holds for other programs. `trimtab advise`, `bench`, `check`,
-//! `each`, `hold`, `release`, `replay`, `report`, `resize`, `serve`, `sim`, `top`, `tune` and
-//! `tune-team` start it. It is also the keeper of a hold, and the guardian of a service.
+//! `trimtab-lab`, the laboratory program: benchmarks of the live machine, the simulator, the
+//! service, the live view, pages made of records, replays, advice, the checker of plans, jobs for
+//! many values, the tuning of programs and teams, and holds for other programs. `trimtab advise`,
+//! `bench`, `check`, `each`, `hold`, `release`, `replay`, `report`, `resize`, `serve`, `sim`,
+//! `top`, `tune` and `tune-team` start it. It is also the keeper of a hold, and the guardian of a
+//! service.
 
 use clap::{CommandFactory, Parser};
 use std::process::ExitCode;

@@ -78,7 +78,8 @@ pub struct ServiceHost {
     homes: bool,
     /// Whether no thread at all is moved.
     observe: bool,
-    /// Roots of tags whose threads are only observed.
+    /// Tags with threads that are only observed, and their roots.
+    observing_tags: BTreeSet<TagId>,
     observing: BTreeSet<RootId>,
     narrator: Arc<dyn Narrator>,
 }
@@ -108,6 +109,7 @@ impl ServiceHost {
             settled: None,
             homes,
             observe: false,
+            observing_tags: BTreeSet::new(),
             observing: BTreeSet::new(),
             narrator,
         }
@@ -153,6 +155,12 @@ impl ServiceHost {
         self.shared.explainer().keep(&wanted.values().map(|(tag, _)| ProgramId(tag.program)).collect());
         let observing: BTreeSet<TagId> =
             wanted.iter().filter(|(_, (tag, _))| tag.observe).map(|(id, _)| *id).collect();
+        let acts = |id: &TagId| !self.observing_tags.contains(id);
+        let comes = |(id, (tag, _)): (&TagId, &(Tag, _))| !tag.observe && !self.roots.contains_key(id);
+        if gone.iter().any(acts) || wanted.iter().any(comes) {
+            self.watch_observed_anew();
+        }
+        self.observing_tags.clone_from(&observing);
         let mut over = Vec::new();
         for (id, (tag, named)) in wanted {
             let mut have = self.roots.remove(&id).unwrap_or_default();
@@ -199,6 +207,17 @@ impl ServiceHost {
             let mut state = self.shared.lock();
             for id in over {
                 state.registry.end(id);
+            }
+        }
+    }
+
+    /// Ends the watch of all that is only observed; it is watched again at once. A tag that acts
+    /// has come or gone, and may cover the same threads: these get their own masks back, and are
+    /// new to the policy, which has decided about them in the other state.
+    fn watch_observed_anew(&mut self) {
+        for id in self.observing_tags.clone() {
+            for root in self.roots.remove(&id).unwrap_or_default().into_values() {
+                self.unwatch(root);
             }
         }
     }

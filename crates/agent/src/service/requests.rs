@@ -178,7 +178,7 @@ impl RequestServer {
             again += usize::from(tagged.is_ok());
         }
         if all > 0 {
-            let line = format!("{again} of {} by hand were kept from the service before", plural(all, "tag"));
+            let line = format!("kept from the service before: {again} of {} by hand", plural(all, "tag"));
             self.setup.narrator.notice(&line);
         }
     }
@@ -292,7 +292,7 @@ impl RequestServer {
         }
     }
 
-    /// Reads the files again for a client, who must be an operator: the answer may show their text.
+    /// Reads the files again for a client of an operator: the answer may show their text.
     fn reload_for(&mut self, user: Requester) -> Answer {
         let own = geteuid().as_raw();
         if !user.over_others() && user.uid != own {
@@ -337,7 +337,7 @@ impl RequestServer {
     }
 
     /// Answers some requests, of each user in turn. The rest waits until new connections were
-    /// accepted, so that a user who connects now does not wait for all of it.
+    /// accepted, so that a new connection does not wait for all of it.
     fn answer_some(&mut self) {
         for _ in 0..ANSWERS_PER_TURN {
             let Some(one) = self.turns.pop() else { return };

@@ -264,7 +264,7 @@ fn listen() -> Result<Signals> {
 /// Ends the service at a signal, also at one that came before. Returns whether its terminal was
 /// closed. For a service without a terminal, SIGHUP means to read the files of declared tags again,
 /// as other services read their settings.
-/// SIGINT and SIGQUIT come from a user at a terminal, who ends the tags too.
+/// SIGINT and SIGQUIT come from a terminal, and end the tags too.
 fn end_at(
     mut signals: Signals,
     stopper: Stopper,

@@ -15,7 +15,7 @@ use trimtab_core::words::plural;
 
 /// Least time between two reports about one program. Chosen: a log that a person reads.
 const REPORT_PERIOD: Span = Span::from_ms(10_000);
-/// Number of programs and threads whose reports are remembered.
+/// Bound of the programs and threads with remembered reports.
 const REMEMBERED_MAX: usize = 8_192;
 
 /// Reports of moves that are only observed: one for each new move, and not too many of a program.

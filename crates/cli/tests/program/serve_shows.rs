@@ -34,7 +34,7 @@ fn a_service_that_observes_reports_moves_and_makes_none() {
     let program = need!(c("spins.c"), "no C compiler");
     let sandbox = Sandbox::new();
     let trace = sandbox.path("trace.jsonl");
-    let daemon = daemon(&sandbox, &format!("--observe --trace {}", trace.display()));
+    let daemon = daemon(&sandbox, &format!("-v --observe --trace {}", trace.display()));
     let program = spins(&sandbox, &program);
     let pid = program.pid();
     ask(&sandbox, &format!("tag {pid}")).ends().ok();
@@ -195,7 +195,7 @@ fn tags_by_hand_survive_the_service_and_not_an_interrupt() {
     let third = daemon(&sandbox, "");
     assert_eq!(tagged(), [pid], "after a kill too");
     third.signal(Signal::INT);
-    third.ends().ok();
+    assert_eq!(third.ends().code, Some(0));
     assert!(!kept.exists(), "a user at a terminal ended it");
     let fourth = daemon(&sandbox, "");
     assert_eq!(tagged(), [0; 0]);

@@ -126,7 +126,7 @@ mod tests {
             ("qemu-kvm -name debug-threads=on,guest=a,,b", Qemu, Some("a,b")),
             ("/usr/libexec/qemu-kvm -name debug-threads=on", Qemu, None),
             ("kvm --name=y,process=z", Qemu, Some("y")),
-            // libvirt, Proxmox and KubeVirt (whose names are NAMESPACE_NAME).
+            // libvirt, Proxmox and KubeVirt (names: NAMESPACE_NAME).
             ("/usr/bin/qemu-system-x86_64 -name guest=web,debug-threads=on -S -object x", Qemu, Some("web")),
             ("/usr/bin/kvm -id 100 -name db-1,debug-threads=on -no-shutdown -smp 4", Qemu, Some("db-1")),
             (
