@@ -94,6 +94,7 @@ Operate a service:
   tag          Hand running programs to the service
   untag        Take programs back from the service
   status       Show what the service balances, and its cost
+  reload       Have the service read its files of declared tags again
   guest-agent  Tell the host, from inside a VM, which vCPUs run bound tasks
 
 Laboratory:

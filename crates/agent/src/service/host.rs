@@ -145,22 +145,7 @@ impl ServiceHost {
             self.generation = Some(state.registry.generation());
             state.registry.tags().map(|(id, tag)| (id, (tag.clone(), named(&tag.mark, &state)))).collect()
         };
-        let gone: Vec<TagId> = self.roots.keys().filter(|id| !wanted.contains_key(id)).copied().collect();
-        for id in gone {
-            for root in self.roots.remove(&id).unwrap_or_default().into_values() {
-                self.unwatch(root);
-            }
-        }
-        self.faults.retain(|id, _| wanted.contains_key(id));
-        self.shared.explainer().keep(&wanted.values().map(|(tag, _)| ProgramId(tag.program)).collect());
-        let observing: BTreeSet<TagId> =
-            wanted.iter().filter(|(_, (tag, _))| tag.observe).map(|(id, _)| *id).collect();
-        let acts = |id: &TagId| !self.observing_tags.contains(id);
-        let comes = |(id, (tag, _)): (&TagId, &(Tag, _))| !tag.observe && !self.roots.contains_key(id);
-        if gone.iter().any(acts) || wanted.iter().any(comes) {
-            self.watch_observed_anew();
-        }
-        self.observing_tags.clone_from(&observing);
+        self.leave(&wanted);
         let mut over = Vec::new();
         for (id, (tag, named)) in wanted {
             let mut have = self.roots.remove(&id).unwrap_or_default();
@@ -201,7 +186,7 @@ impl ServiceHost {
             }
             self.roots.insert(id, have);
         }
-        let roots = self.roots.iter().filter(|(id, _)| observing.contains(id));
+        let roots = self.roots.iter().filter(|(id, _)| self.observing_tags.contains(id));
         self.observing = roots.flat_map(|(_, roots)| roots.values().copied()).collect();
         if !over.is_empty() {
             let mut state = self.shared.lock();
@@ -209,6 +194,24 @@ impl ServiceHost {
                 state.registry.end(id);
             }
         }
+    }
+
+    /// Ends the watch of what no tag wants any more, and prepares what is only observed.
+    fn leave(&mut self, wanted: &BTreeMap<TagId, (Tag, BTreeSet<TagTarget>)>) {
+        let gone: Vec<TagId> = self.roots.keys().filter(|id| !wanted.contains_key(id)).copied().collect();
+        for id in &gone {
+            for root in self.roots.remove(id).unwrap_or_default().into_values() {
+                self.unwatch(root);
+            }
+        }
+        self.faults.retain(|id, _| wanted.contains_key(id));
+        self.shared.explainer().keep(&wanted.values().map(|(tag, _)| ProgramId(tag.program)).collect());
+        let acted = gone.iter().any(|id| !self.observing_tags.contains(id));
+        let mut acting = wanted.iter().filter(|(_, (tag, _))| !tag.observe);
+        if acted || acting.any(|(id, _)| !self.roots.contains_key(id)) {
+            self.watch_observed_anew();
+        }
+        self.observing_tags = wanted.iter().filter(|(_, (tag, _))| tag.observe).map(|(id, _)| *id).collect();
     }
 
     /// Ends the watch of all that is only observed; it is watched again at once. A tag that acts
