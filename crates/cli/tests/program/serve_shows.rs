@@ -1,5 +1,5 @@
-//! The service shows what it does and why: `--observe`, `trimtab status --why`, and metrics, also to
-//! a real Prometheus and to hostile clients.
+//! The service shows its work and the reasons: `--observe`, `trimtab status --why`, and metrics,
+//! also to a real Prometheus and to hostile clients.
 
 use crate::balance::masks;
 use crate::serve::{ask, daemon, socket, status};

@@ -374,8 +374,8 @@ fn a_group_is_tagged_within_its_cpuset() {
     assert_eq!(program.ends().code, Some(9));
 }
 
-/// A thread that was balanced has no mask of its own afterwards, so that it grows with its cpuset as
-/// any other thread does: after each way in which a tag, or the service, may end.
+/// A thread that was balanced has no mask of its own afterwards, so that it grows with its cpuset
+/// as any other thread does: after each way in which a tag, or the service, may end.
 #[test]
 fn threads_that_were_tagged_grow_with_their_cpuset() {
     let [a, b] = need!(two(), "two cores are needed");

@@ -15,8 +15,9 @@ use std::time::{Duration, Instant};
 /// Longest answer, in bytes. Chosen: some thousand tags.
 const ANSWER_MAX: usize = 16 << 20;
 
-/// Connects, and waits in the kernel for a place in the daemon's queue if that is full: clients that
-/// wait there get their places in order, and one that tried again now and then would lose to them.
+/// Connects, and waits in the kernel for a place in the daemon's queue if that is full: clients
+/// that wait there get their places in order, and one that tried again now and then would lose to
+/// them.
 fn connect_patiently(address: &SocketAddrUnix, patience: Duration) -> Result<OwnedFd, Errno> {
     let socket = socket_with(AddressFamily::UNIX, SocketType::STREAM, SocketFlags::CLOEXEC, None)?;
     // No time at all would mean no limit.

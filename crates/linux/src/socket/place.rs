@@ -21,8 +21,9 @@ const SOCKET: &str = "socket";
 /// Number of times that a name may come and go before this counts as interference. Chosen: an
 /// honest race needs two.
 const ATTEMPTS_MAX: u32 = 8;
-/// Connections that wait to be accepted. The kernel keeps them in one queue for all users, so a long
-/// one would let a user delay the others; a client that finds it full waits for its place. Chosen.
+/// Connections that wait to be accepted. The kernel keeps them in one queue for all users, so a
+/// long one would let a user delay the others; a client that finds it full waits for its place.
+/// Chosen.
 const BACKLOG: i32 = 64;
 /// The byte that is locked.
 const LOCKED: std::ops::Range<u64> = 0..1;
