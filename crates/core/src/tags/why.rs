@@ -4,9 +4,9 @@
 //! Problem: a policy reports findings about all threads together, and a user asks about one tag.
 //! "0 moves" may mean that the threads sleep, that they are bound, that another party places them,
 //! or that the policy sees nothing to gain. Idea: an [`Explainer`] takes each step of the loop and
-//! keeps for each program, which is a tag or a group of tags, the last decision and what its threads
-//! did. Facts about the program itself explain more than findings about all programs, so they come
-//! first.
+//! keeps for each program, which is a tag or a group of tags, the last decision and what its
+//! threads did. Facts about the program itself explain more than findings about all programs, so
+//! they come first.
 //!
 //! Properties: without a reading, nothing is said about a program but that. Times and memory that
 //! were not read are missing, never zero. The state of a program is kept while the caller says so
