@@ -9,7 +9,7 @@ PROFILE ?= release
 TARGET := $(or $(CARGO_TARGET_DIR),target)
 BUILT  := $(TARGET)/$(if $(filter dev,$(PROFILE)),debug,$(PROFILE))
 
-.PHONY: build help guide dist dist-smoke test test-models test-python test-torch test-numa test-misses test-slurm demo bench-launch bench-nested bench-balance bench-uncore bench-cost bench-oversub corpus corpus-test check-all lint install uninstall clean
+.PHONY: build help guide dist dist-smoke test test-models test-python test-torch test-numa test-misses test-systemd test-slurm demo bench-launch bench-nested bench-balance bench-uncore bench-cost bench-oversub corpus corpus-test check-all lint install uninstall clean
 
 build: ## build trimtab (the default); says what is missing, installs nothing
 	TRIMTAB_INSTALL=no scripts/packages build
@@ -60,6 +60,11 @@ test-numa: ## run trimtab on emulated machines with several NUMA nodes (QEMU), a
 test-misses: ## far memory counted in an emulated machine, before and under --balance=brm: a minute or two where nothing else runs
 	scripts/packages build numa
 	scripts/test-numa 4n2c
+
+test-systemd: ## the service's unit under a systemd that is booted in a container (a minute, root), after installing or naming what is missing
+	scripts/packages build systemd
+	$(CARGO) build -p trimtab -p trimtab-lab -p trimtab-discover
+	python3 -B packaging/tests/booted.py "$(abspath $(TARGET))/debug"
 
 test-slurm: ## steps of Slurm placed by the plug-in, on two hosts of this machine (two minutes, root), after installing or naming what is missing
 	scripts/packages build slurm

@@ -4,6 +4,7 @@
 use crate::metrics::Figures;
 use crate::narrator::Narrator;
 use crate::recorder::Recorder;
+use std::fmt::Debug;
 use std::sync::Arc;
 use trimtab_core::balance::{Finding, Policy, Settings, Wanted};
 use trimtab_core::drive::{Go, Host, Step, drive};
@@ -13,6 +14,12 @@ use trimtab_core::telemetry::Accumulator;
 use trimtab_core::telemetry::account::Tally;
 use trimtab_core::trace::Header;
 use trimtab_core::words::plural;
+
+/// Receiver of the steps of one loop.
+pub(crate) trait StepSink: Debug + Send {
+    /// Takes a step.
+    fn take(&mut self, step: &Step<'_>);
+}
 
 /// All sinks of one host's steps.
 #[derive(Debug)]
@@ -25,6 +32,8 @@ pub struct StepSinks {
     pub totals: Option<Accumulator>,
     /// Metrics for other programs, if they are wanted.
     figures: Option<Figures>,
+    /// Explanations of a service's tags.
+    explaining: Option<Box<dyn StepSink>>,
     /// Gets findings, and the reason why a trace ended early.
     narrator: Arc<dyn Narrator>,
     /// Counts of moves, samples and threads.
@@ -40,7 +49,8 @@ impl StepSinks {
         narrator: Arc<dyn Narrator>,
     ) -> Self {
         let settings = header.settings.clone();
-        let mut sinks = Self { settings, recorder, totals: None, figures, narrator, tally: Tally::default() };
+        let tally = Tally::default();
+        let mut sinks = Self { settings, recorder, totals: None, figures, explaining: None, narrator, tally };
         sinks.record(|recorder| recorder.begin(header));
         sinks
     }
@@ -48,6 +58,12 @@ impl StepSinks {
     /// Sums up the samples from now on, if `wanted`: for a report or a profile.
     pub fn accumulating(mut self, wanted: bool) -> Self {
         self.totals = wanted.then(Accumulator::default);
+        self
+    }
+
+    /// Passes each step to this sink too.
+    pub(crate) fn explaining(mut self, sink: Box<dyn StepSink>) -> Self {
+        self.explaining = Some(sink);
         self
     }
 
@@ -83,6 +99,9 @@ impl StepSinks {
         if let Some(figures) = &mut self.figures {
             figures.take(step);
         }
+        if let Some(explaining) = &mut self.explaining {
+            explaining.take(step);
+        }
         for finding in news(&mut self.tally, step, self.settings.metric) {
             self.narrator.detail(&format!("  found: {finding}"));
         }
@@ -103,7 +122,7 @@ impl StepSinks {
 
     /// Sums up the work in one line.
     pub fn summary(&self) -> String {
-        let Tally { looks, applied, refused, vanished, threads, ref findings, .. } = self.tally;
+        let Tally { looks, applied, refused, withheld, vanished, threads, ref findings, .. } = self.tally;
         let mut text = format!(
             "{}, {}, {}",
             plural(applied, "move"),
@@ -112,6 +131,9 @@ impl StepSinks {
         );
         if refused > 0 {
             text.push_str(&format!(", {refused} refused"));
+        }
+        if withheld > 0 {
+            text.push_str(&format!(", {withheld} only observed"));
         }
         if vanished > 0 {
             text.push_str(&format!(", {vanished} too late"));

@@ -23,7 +23,7 @@ pub use lab::LabArgs;
 pub use machine::{CheckArgs, DoctorArgs, NprocArgs, PlanArgs, PsArgs, TopoArgs};
 pub use profile::ProfileArgs;
 pub use run::{PlaceArgs, RunArgs, RunOnly};
-pub use serve::{GuestAgentArgs, ServeArgs, StatusArgs, TagArgs, TargetArgs, Task, UntagArgs};
+pub use serve::{GuestAgentArgs, ReloadArgs, ServeArgs, StatusArgs, TagArgs, TargetArgs, Task, UntagArgs};
 pub use time::Wait;
 use trimtab_front::args::words;
 pub use trimtab_front::args::{SurveyMode, time};
@@ -51,7 +51,7 @@ pub const GROUPS: [(&str, &[&str]); 5] = [
     ("Run", &["run", "each", "hold", "resize", "release", "attach", "detach"]),
     ("Look", &["plan", "topo", "ps", "top", "report", "counters", "nproc", "doctor", "check"]),
     ("Improve", &["profile", "advise", "tune", "tune-team", "replay"]),
-    ("Operate a service", &["serve", "tag", "untag", "status", "guest-agent"]),
+    ("Operate a service", &["serve", "tag", "untag", "status", "reload", "guest-agent"]),
     ("Laboratory", &["bench", "sim"]),
 ];
 
@@ -94,6 +94,7 @@ Operate a service:
   tag          Hand running programs to the service
   untag        Take programs back from the service
   status       Show what the service balances, and its cost
+  reload       Have the service read its files of declared tags again
   guest-agent  Tell the host, from inside a VM, which vCPUs run bound tasks
 
 Laboratory:
@@ -140,10 +141,12 @@ pub enum Command {
     TuneTeam(LabArgs),
     /// Show what a policy decides on a recorded trace.
     Replay(LabArgs),
-    Serve(ServeArgs),
+    /// Run the service that balances tagged programs.
+    Serve(LabArgs),
     Tag(TagArgs),
     #[command(alias = "clear")]
     Untag(UntagArgs),
+    Reload(ReloadArgs),
     Status(StatusArgs),
     #[command(alias = "guest")]
     GuestAgent(GuestAgentArgs),

@@ -6,7 +6,7 @@ use clap::CommandFactory;
 use trimtab_agent::restoration;
 use trimtab_cli::args::{Cli, Command, TuningsArgs, foreign};
 use trimtab_cli::commands::{attach, counters, detach, doctor, guest, lab, nproc, plan, profile};
-use trimtab_cli::commands::{ps, run, serve, status, tag, topo, tunings};
+use trimtab_cli::commands::{ps, run, status, tag, topo, tunings};
 use trimtab_cli::exit::{self, Exit};
 use trimtab_cli::say;
 use trimtab_cli::world::World;
@@ -35,9 +35,9 @@ fn trimtab() -> u8 {
         Command::Run(args) => run::run(&world, &args),
         Command::Attach(args) => attach::run(&world, &args),
         Command::Detach(args) => detach::run(&world, &args),
-        Command::Serve(args) => serve::run(&world, &args),
         Command::Tag(args) => tag::tag(&world, &args),
         Command::Untag(args) => tag::clear(&world, &args),
+        Command::Reload(args) => tag::reload(&world, &args),
         Command::Status(args) => status::run(&world, &args),
         Command::GuestAgent(args) => guest::run(&world, &args),
         Command::Plan(args) => plan::run(&world, &args),
@@ -62,6 +62,7 @@ fn trimtab() -> u8 {
         | Command::Sim(_)
         | Command::TuneTeam(_)
         | Command::Report(_)
+        | Command::Serve(_)
         | Command::Top(_)
         | Command::Replay(_)
         | Command::Generate(_) => Err(lab::start()),

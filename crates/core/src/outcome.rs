@@ -19,6 +19,8 @@ pub enum Refusal {
     MovedMeanwhile,
     /// A replayed or scripted host does not move threads.
     Replayed,
+    /// The balancer only observes: it says what it would have done, and does nothing.
+    Observed,
     /// Any other error of the kernel.
     Other,
 }
@@ -31,6 +33,7 @@ impl fmt::Display for Refusal {
             Self::Memory => "refused: its memory cannot be moved",
             Self::MovedMeanwhile => "refused: bound by another program meanwhile",
             Self::Replayed => "refused: nothing is moved in a replay",
+            Self::Observed => "not done: only observed",
             Self::Other => "refused by the kernel",
         })
     }

@@ -24,15 +24,15 @@ pub use team::{BenchTeamArgs, Class, Mode, NasKernel, Operation, TeamCellArgs};
 pub use tune_team::{Pace, TuneTeamArgs, Weight};
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
-use trimtab_cli::args::{AdviseArgs, CheckArgs, ReplayArgs, TopArgs, TuneArgs};
+use trimtab_cli::args::{AdviseArgs, CheckArgs, ReplayArgs, ServeArgs, TopArgs, TuneArgs};
 
 /// Measure and simulate trimtab's placement and balancing.
 ///
 /// `trimtab advise`, `bench`, `check`, `each`, `hold`, `release`, `replay`, `report`, `resize`,
-/// `sim`, `top`, `tune` and `tune-team` start this program. It holds the benchmarks of the live
-/// machine, the simulator of other machines, the live view, the pages made of records, replays,
-/// advice, the checker of plans, jobs for many values, the tuning of programs and teams, and the
-/// commands that hold cores for others.
+/// `serve`, `sim`, `top`, `tune` and `tune-team` start this program. It holds the benchmarks of the
+/// live machine, the simulator of other machines, the service, the live view, the pages made of
+/// records, replays, advice, the checker of plans, jobs for many values, the tuning of programs and
+/// teams, and the commands that hold cores for others.
 #[derive(Parser, Debug)]
 #[command(name = "trimtab-lab", version, max_term_width = 100)]
 pub struct Cli {
@@ -53,6 +53,7 @@ pub enum Command {
     Each(EachArgs),
     Top(TopArgs),
     Replay(ReplayArgs),
+    Serve(Box<ServeArgs>),
     Tune(TuneArgs),
     TuneTeam(TuneTeamArgs),
     #[command(hide = true)]

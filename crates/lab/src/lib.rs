@@ -1,6 +1,6 @@
 //! Commands of the laboratory: benchmarks of the live machine, the front end of the simulator, the
-//! tuning of programs and teams, advice, the checker of plans, replays, and pages made of records.
-//! Other crates compute every number that is shown.
+//! service, the tuning of programs and teams, advice, the checker of plans, replays, and pages made
+//! of records. Other crates compute every number that is shown.
 //!
 //! # Example
 //!
@@ -24,7 +24,7 @@
 //! 1. [`args`] has the options of all commands.
 //! 2. [`mod@bench`] has a folder for each series of benchmarks, and `bench::harness`, which runs
 //!    them.
-//! 3. [`sim`], [`mod@advise`], [`mod@check`], [`each`], [`replay`], [`report`], [`top`],
+//! 3. [`sim`], [`mod@advise`], [`mod@check`], [`each`], [`replay`], [`report`], [`serve`], [`top`],
 //!    [`mod@tune`] and [`tune_team`] are commands; [`mod@hold`] has those that hold cores for
 //!    others; [`generate`] writes the man pages and completions of both programs.
 
@@ -44,6 +44,7 @@ pub mod report;
 #[cfg(test)]
 #[path = "../../agent/tests/fixtures/recorded_runs.rs"]
 mod runs;
+pub mod serve;
 pub mod sim;
 pub mod top;
 pub mod tune;

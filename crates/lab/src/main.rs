@@ -1,18 +1,22 @@
-//! `trimtab-lab`, the laboratory program: benchmarks of the live machine, the simulator, the live
-//! view, pages made of records, replays, advice, the checker of plans, jobs for many values, the
-//! tuning of programs and teams, and holds for other programs. `trimtab advise`, `bench`, `check`,
-//! `each`, `hold`, `release`, `replay`, `report`, `resize`, `sim`, `top`, `tune` and `tune-team`
-//! start it. It is also the keeper of a hold, and the grower of one.
+//! `trimtab-lab`, the laboratory program: benchmarks of the live machine, the simulator, the
+//! service, the live view, pages made of records, replays, advice, the checker of plans, jobs for
+//! many values, the tuning of programs and teams, and holds for other programs. `trimtab advise`,
+//! `bench`, `check`, `each`, `hold`, `release`, `replay`, `report`, `resize`, `serve`, `sim`,
+//! `top`, `tune` and `tune-team` start it. It is also the keeper and the grower of a hold,
+//! and the guardian of a service.
 
 use clap::{CommandFactory, Parser};
 use std::process::ExitCode;
+use trimtab_agent::restoration;
 use trimtab_cli::args::foreign;
 use trimtab_front::diagnostics::{self, Volume};
 use trimtab_front::exit;
 use trimtab_front::process_env::World;
 use trimtab_hold::grower;
 use trimtab_lab::args::{Cli, Command};
-use trimtab_lab::{advise, bench, check, each, generate, hold, replay, report, sim, top, tune, tune_team};
+use trimtab_lab::{advise, bench, check, each, generate, hold, replay, report};
+use trimtab_lab::{serve, sim, top, tune, tune_team};
+use trimtab_linux::host::Guard;
 use trimtab_linux::keeper;
 
 fn main() -> ExitCode {
@@ -26,11 +30,8 @@ fn main() -> ExitCode {
         };
     }
     let world = World::current();
-    let words: Vec<_> = std::env::args_os().skip(1).collect();
-    if let Some((_, rest)) = words.split_first().filter(|(word, _)| *word == grower::ARGUMENT) {
-        let tell = |line: &str| diagnostics::headline(Volume::Normal, line);
-        let done = grower::run(&world, rest, &tell);
-        return ExitCode::from(if done.is_ok() { exit::DONE } else { exit::FAILED });
+    if let Some(status) = helper(&world) {
+        return status;
     }
     let cli = match Cli::try_parse() {
         Ok(cli) => cli,
@@ -51,6 +52,7 @@ fn main() -> ExitCode {
         Command::Check(args) => check::run(&world, &args),
         Command::Each(args) => each::run(&world, &args),
         Command::Replay(args) => replay::run(&args),
+        Command::Serve(args) => serve::run(&world, &args),
         Command::Report(args) => report::run(&world, &args),
         Command::Tune(args) => tune::run(&world, &args),
         Command::TuneTeam(args) => tune_team::run(&world, &args),
@@ -64,4 +66,17 @@ fn main() -> ExitCode {
             ExitCode::from(error.status)
         }
     }
+}
+
+/// Runs as a helper process of this installation, if the arguments are those of one.
+fn helper(world: &World) -> Option<ExitCode> {
+    let words: Vec<_> = std::env::args_os().collect();
+    if let Some(balancer) = Guard::balancer(words.first()) {
+        restoration::guard(&world.paths(), balancer);
+        return Some(ExitCode::from(exit::DONE));
+    }
+    let (_, rest) = words.get(1..)?.split_first().filter(|(word, _)| *word == grower::ARGUMENT)?;
+    let tell = |line: &str| diagnostics::headline(Volume::Normal, line);
+    let done = grower::run(world, rest, &tell);
+    Some(ExitCode::from(if done.is_ok() { exit::DONE } else { exit::FAILED }))
 }

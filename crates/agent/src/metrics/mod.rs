@@ -12,6 +12,7 @@
 mod address;
 mod page;
 mod server;
+mod service_page;
 
 pub use address::{Address, BadAddress};
 pub use server::Offer;
@@ -20,8 +21,11 @@ use crate::narrator::Narrator;
 use anyhow::Result;
 use server::Server;
 use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
 use trimtab_core::balance::Settings;
 use trimtab_core::drive::Step;
+use trimtab_core::ids::ProgramId;
+use trimtab_core::tags::{ProgramFigures, Status};
 use trimtab_core::telemetry::account::{Account, Keep};
 use trimtab_core::time::{Moment, Span};
 use trimtab_core::topology::Machine;
@@ -74,8 +78,31 @@ impl Metrics {
         self.show(account);
     }
 
+    /// Returns whether a page of a service is due.
+    pub(crate) fn is_due(&self, now: Moment) -> bool {
+        let made = *self.made.lock().unwrap_or_else(PoisonError::into_inner);
+        made.is_none_or(|made| now.since(made) >= PAGE_PERIOD)
+    }
+
+    /// Shows the state of a service. `figures` are those of each tag of `status`, with its program;
+    /// `steal` is the time that the hypervisor took from the machine.
+    pub(crate) fn show_service(
+        &self,
+        status: &Status,
+        figures: &[(ProgramId, Option<ProgramFigures>)],
+        findings: &[&str],
+        steal: Option<Duration>,
+        now: Moment,
+    ) {
+        *self.made.lock().unwrap_or_else(PoisonError::into_inner) = Some(now);
+        self.offer(service_page::text(status, figures, findings, steal));
+    }
+
     fn show(&self, account: &Account) {
-        let text = page::text(account);
+        self.offer(page::text(account));
+    }
+
+    fn offer(&self, text: String) {
         *self.page.lock().unwrap_or_else(PoisonError::into_inner) = text.into();
     }
 }

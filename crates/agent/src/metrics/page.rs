@@ -13,11 +13,11 @@ pub(super) const THREADS_MAX: usize = 256;
 
 /// Page under construction.
 #[derive(Default)]
-struct Page(String);
+pub(super) struct Page(pub(super) String);
 
 impl Page {
     /// Writes one metric with its help and its samples with labels; nothing at all without samples.
-    fn metric<V: Display>(
+    pub(super) fn metric<V: Display>(
         &mut self,
         (name, kind, help): (&str, &str, &str),
         samples: impl IntoIterator<Item = (String, Option<V>)>,
@@ -152,7 +152,7 @@ fn threads(page: &mut Page, account: &Account) {
 }
 
 /// Formats labels, with their values escaped as the format requires.
-fn label(pairs: &[(&str, &str)]) -> String {
+pub(super) fn label(pairs: &[(&str, &str)]) -> String {
     let mut text = String::new();
     for (name, value) in pairs {
         let comma = if text.is_empty() { "" } else { "," };

@@ -11,6 +11,7 @@ use std::net::TcpStream;
 use std::os::unix::fs::PermissionsExt;
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::Path;
+use trimtab_core::tags::{By, Cost, Mark, TagStatus, Why};
 use trimtab_core::telemetry::account::{Keep, Playback};
 use trimtab_core::trace::Trace;
 
@@ -44,9 +45,8 @@ fn port(metrics: &Metrics) -> std::net::SocketAddr {
 
 const GET: &[u8] = b"GET /metrics HTTP/1.1\r\nHost: x\r\n\r\n";
 
-#[test]
-fn the_page_follows_the_format() {
-    let text = text(&account(&Run { suffix: "\"\\\n}evil 1".to_owned(), ..Run::default() }));
+/// Checks the format of a page. Returns the names of its metrics.
+fn names(text: &str) -> BTreeSet<String> {
     let mut seen = BTreeSet::new();
     let mut typed = BTreeSet::new();
     for line in text.lines() {
@@ -64,12 +64,162 @@ fn the_page_follows_the_format() {
             assert!(seen.insert(series.to_owned()), "{series} twice");
         }
     }
+    typed
+}
+
+#[test]
+fn the_page_follows_the_format() {
+    let text = text(&account(&Run { suffix: "\"\\\n}evil 1".to_owned(), ..Run::default() }));
+    names(&text);
     assert!(text.contains("name=\"worker-1\\\"\\\\\\n}evil 1\""), "{text}");
     assert!(text.contains("trimtab_finding{finding=\"uneven\"} 1\n"), "{text}");
     assert!(text.contains("trimtab_program_threads{program=\"0\",pid=\"4000\""), "{text}");
     let sleeper =
         text.lines().find(|line| line.starts_with("trimtab_thread_speed_ratio") && line.contains("\"main\""));
     assert_eq!(sleeper, None, "a sleeping thread has no speed, not the speed 0");
+}
+
+/// Returns a service's page with a tag of each mark; each counts for a program of its own.
+fn service_page(marks: Vec<(Mark, Option<String>)>, figures: &ProgramFigures) -> String {
+    let programs = (0..).map(ProgramId).take(marks.len()).map(|id| (id, Some(figures.clone()))).collect();
+    service_page_of(marks, programs)
+}
+
+fn service_page_of(
+    marks: Vec<(Mark, Option<String>)>,
+    figures: Vec<(ProgramId, Option<ProgramFigures>)>,
+) -> String {
+    let tag = |(mark, group)| TagStatus {
+        mark,
+        by: By::Declared("a \"b\".toml, line 1".to_owned()),
+        group,
+        age: Span::ZERO,
+        threads: 3,
+        moves: 2,
+        observe: false,
+        fault: None,
+        why: Why::default(),
+    };
+    let cost = Cost { share: Some(0.004), budget: 0.01, ..Cost::default() };
+    let status = Status { tags: marks.into_iter().map(tag).collect(), cost, ..Status::default() };
+    super::service_page::text(
+        &status,
+        &figures,
+        &["one-unit", "one-unit"],
+        Some(Duration::from_millis(1_500)),
+    )
+}
+
+fn marks() -> Vec<(Mark, Option<String>)> {
+    let of = |mark| (mark, None);
+    vec![
+        of(Mark::Process { pid: 7, start: 1 }),
+        of(Mark::Thread { pid: 7, tid: 8, start: 1 }),
+        of(Mark::Cgroup("/a\"\\b".to_owned())),
+        of(Mark::Vm { name: "web\n".to_owned(), pid: 9, start: 1 }),
+        of(Mark::Vcpu { vm: "web".to_owned(), pid: 9, start: 1, index: 2 }),
+    ]
+}
+
+/// Figures without a missing one.
+fn all_figures() -> ProgramFigures {
+    ProgramFigures {
+        threads: 3,
+        active: 2,
+        run: Span::from_ms(2_500),
+        wait: Some(Span::from_ms(500)),
+        far: Some(0.25),
+        penalty: Some(80.5),
+        moves: 4,
+        refused: 1,
+        withheld: 2,
+    }
+}
+
+#[test]
+fn a_services_page_follows_the_format_and_misses_what_was_not_read() {
+    let page = service_page(marks(), &all_figures());
+    let all = names(&page);
+    let labels = "{kind=\"vm\",name=\"web\\n\",by=\"the declaration in a \\\"b\\\".toml, line 1\"";
+    for line in [
+        format!("trimtab_tag_wait_seconds_total{labels}}} 0.5\n"),
+        format!("trimtab_tag_memory_ratio{labels},place=\"near\"}} 0.75\n"),
+        format!("trimtab_tag_memory_ratio{labels},place=\"far\"}} 0.25\n"),
+        format!("trimtab_tag_penalty_cycles{labels}}} 80.5\n"),
+        format!("trimtab_tag_withheld_moves_total{labels}}} 2\n"),
+        "trimtab_service_budget_ratio 0.01\n".to_owned(),
+        "trimtab_machine_steal_seconds_total 1.5\n".to_owned(),
+        "trimtab_finding{finding=\"one-unit\"} 1\n".to_owned(),
+        "trimtab_tags_omitted 0\n".to_owned(),
+    ] {
+        assert!(page.contains(&line), "{line}{page}");
+    }
+    let unread = service_page(marks(), &ProgramFigures::default());
+    let missing: Vec<String> = all.difference(&names(&unread)).cloned().collect();
+    assert_eq!(
+        missing,
+        ["trimtab_tag_memory_ratio", "trimtab_tag_penalty_cycles", "trimtab_tag_wait_seconds_total"]
+    );
+}
+
+#[test]
+fn tags_have_a_bound_and_a_group_has_one_series() {
+    let process = |pid| (Mark::Process { pid, start: 1 }, None);
+    let most = u32::try_from(super::service_page::TAGS_MAX).unwrap();
+    // Those with the most threads come first.
+    let figures = |at: u32| (ProgramId(at), Some(ProgramFigures { threads: at, ..all_figures() }));
+    let page = service_page_of((0..most + 50).map(process).collect(), (0..most + 50).map(figures).collect());
+    names(&page);
+    let series = page.lines().filter(|line| line.starts_with("trimtab_tag_threads{")).count();
+    assert_eq!(u32::try_from(series).unwrap(), most);
+    assert!(page.contains("\ntrimtab_tags_omitted 50\n"), "{page}");
+    assert!(page.contains("name=\"177\"") && !page.contains("name=\"49\""), "{page}");
+    let grouped = |pid| (Mark::Process { pid, start: 1 }, Some("solvers".to_owned()));
+    let figures = |_| (ProgramId(3), Some(all_figures()));
+    let page = service_page_of((0..5).map(grouped).collect(), (0..5).map(figures).collect());
+    assert_eq!(page.matches("trimtab_tag_threads{kind=\"group\",name=\"solvers\"").count(), 1, "{page}");
+}
+
+/// Names of metrics in a query.
+fn named(query: &str) -> Vec<String> {
+    let words = query.split(|letter: char| !(letter.is_ascii_alphanumeric() || letter == '_'));
+    words.filter(|word| word.starts_with("trimtab_")).map(str::to_owned).collect()
+}
+
+#[test]
+fn the_board_of_grafana_asks_only_for_metrics_that_exist() {
+    let board = include_str!("../../../../packaging/grafana/trimtab-service.json");
+    let board: serde_json::Value = serde_json::from_str(board).unwrap();
+    let known = names(&service_page(marks(), &all_figures()));
+    let mut asked = BTreeSet::new();
+    let mut titles = BTreeSet::new();
+    for panel in board["panels"].as_array().unwrap() {
+        let title = panel["title"].as_str().unwrap();
+        assert!(titles.insert(title), "{title} twice");
+        for target in panel["targets"].as_array().unwrap() {
+            let query = target["expr"].as_str().unwrap();
+            let names = named(query);
+            assert!(!names.is_empty(), "{title}: {query}");
+            for name in names {
+                assert!(known.contains(&name), "{title}: there is no {name}");
+                // A counter is shown as a rate, and a gauge never is.
+                let rated =
+                    query.contains(&format!("rate({name}")) || query.contains(&format!("increase({name}"));
+                assert_eq!(rated, name.ends_with("_total"), "{title}: {query}");
+                asked.insert(name);
+            }
+        }
+    }
+    for wanted in
+        ["memory_ratio", "penalty_cycles", "wait_seconds_total", "moves_total", "refused_moves_total"]
+    {
+        assert!(asked.contains(&format!("trimtab_tag_{wanted}")), "{wanted} is on no panel: {asked:?}");
+    }
+    for wanted in
+        ["trimtab_service_budget_ratio", "trimtab_service_cost_ratio", "trimtab_machine_steal_seconds_total"]
+    {
+        assert!(asked.contains(wanted), "{wanted} is on no panel: {asked:?}");
+    }
 }
 
 #[test]

@@ -11,9 +11,9 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
-use trimtab_core::balance::{Decision, Outcome, Wanted};
+use trimtab_core::balance::{Decision, Outcome, Refusal, Settled, Wanted};
 use trimtab_core::drive::{Awake, Host};
-use trimtab_core::ids::ProgramId;
+use trimtab_core::ids::{ProgramId, ThreadId};
 use trimtab_core::observe::Sample;
 use trimtab_core::sampling_budget::{Pacer, SamplingBudget};
 use trimtab_core::tags::{Mark, Tag, TagId};
@@ -76,6 +76,11 @@ pub struct ServiceHost {
     published: Option<Instant>,
     settled: Option<Instant>,
     homes: bool,
+    /// Whether no thread at all is moved.
+    observe: bool,
+    /// Tags with threads that are only observed, and their roots.
+    observing_tags: BTreeSet<TagId>,
+    observing: BTreeSet<RootId>,
     narrator: Arc<dyn Narrator>,
 }
 
@@ -103,8 +108,27 @@ impl ServiceHost {
             published: None,
             settled: None,
             homes,
+            observe: false,
+            observing_tags: BTreeSet::new(),
+            observing: BTreeSet::new(),
             narrator,
         }
+    }
+
+    /// Moves no thread at all, if `observe`: each decision is answered as only observed.
+    #[must_use]
+    pub fn observing(mut self, observe: bool) -> Self {
+        self.observe = observe;
+        self
+    }
+
+    /// Returns whether a thread is only observed: no tag that covers it wants it moved.
+    fn is_observed(&self, thread: ThreadId) -> bool {
+        if self.observe || self.observing.is_empty() {
+            return self.observe;
+        }
+        let mut roots = self.live.roots_of(thread).peekable();
+        roots.peek().is_some() && roots.all(|root| self.observing.contains(&root))
     }
 
     /// Gives all masks back. Also returns why no journal of them was kept, if so.
@@ -121,13 +145,7 @@ impl ServiceHost {
             self.generation = Some(state.registry.generation());
             state.registry.tags().map(|(id, tag)| (id, (tag.clone(), named(&tag.mark, &state)))).collect()
         };
-        let gone: Vec<TagId> = self.roots.keys().filter(|id| !wanted.contains_key(id)).copied().collect();
-        for id in gone {
-            for root in self.roots.remove(&id).unwrap_or_default().into_values() {
-                self.unwatch(root);
-            }
-        }
-        self.faults.retain(|id, _| wanted.contains_key(id));
+        self.leave(&wanted);
         let mut over = Vec::new();
         for (id, (tag, named)) in wanted {
             let mut have = self.roots.remove(&id).unwrap_or_default();
@@ -168,10 +186,41 @@ impl ServiceHost {
             }
             self.roots.insert(id, have);
         }
+        let roots = self.roots.iter().filter(|(id, _)| self.observing_tags.contains(id));
+        self.observing = roots.flat_map(|(_, roots)| roots.values().copied()).collect();
         if !over.is_empty() {
             let mut state = self.shared.lock();
             for id in over {
                 state.registry.end(id);
+            }
+        }
+    }
+
+    /// Ends the watch of what no tag wants any more, and prepares what is only observed.
+    fn leave(&mut self, wanted: &BTreeMap<TagId, (Tag, BTreeSet<TagTarget>)>) {
+        let gone: Vec<TagId> = self.roots.keys().filter(|id| !wanted.contains_key(id)).copied().collect();
+        for id in &gone {
+            for root in self.roots.remove(id).unwrap_or_default().into_values() {
+                self.unwatch(root);
+            }
+        }
+        self.faults.retain(|id, _| wanted.contains_key(id));
+        self.shared.explainer().keep(&wanted.values().map(|(tag, _)| ProgramId(tag.program)).collect());
+        let acted = gone.iter().any(|id| !self.observing_tags.contains(id));
+        let mut acting = wanted.iter().filter(|(_, (tag, _))| !tag.observe);
+        if acted || acting.any(|(id, _)| !self.roots.contains_key(id)) {
+            self.watch_observed_anew();
+        }
+        self.observing_tags = wanted.iter().filter(|(_, (tag, _))| tag.observe).map(|(id, _)| *id).collect();
+    }
+
+    /// Ends the watch of all that is only observed; it is watched again at once. A tag that acts
+    /// has come or gone, and may cover the same threads: these get their own masks back, and are
+    /// new to the policy, which has decided about them in the other state.
+    fn watch_observed_anew(&mut self) {
+        for id in self.observing_tags.clone() {
+            for root in self.roots.remove(&id).unwrap_or_default().into_values() {
+                self.unwatch(root);
             }
         }
     }
@@ -300,7 +349,19 @@ impl Host for ServiceHost {
     }
 
     fn apply(&mut self, decisions: &[Decision]) -> Result<Vec<Outcome>, LiveError> {
-        self.live.apply(decisions)
+        let observed = |decision: &Decision| self.is_observed(decision.thread);
+        let withheld: Vec<bool> = decisions.iter().map(observed).collect();
+        let wanted: Vec<Decision> =
+            decisions.iter().zip(&withheld).filter(|(_, not)| !**not).map(|(one, _)| one.clone()).collect();
+        let mut done = if wanted.is_empty() { Vec::new() } else { self.live.apply(&wanted)? }.into_iter();
+        let end = |(decision, withheld): (&Decision, &bool)| match withheld {
+            true => Outcome { thread: decision.thread, end: Settled::Refused(Refusal::Observed) },
+            // The live host answers each decision in order.
+            false => done
+                .next()
+                .unwrap_or(Outcome { thread: decision.thread, end: Settled::Refused(Refusal::Other) }),
+        };
+        Ok(decisions.iter().zip(&withheld).map(end).collect())
     }
 
     fn wait(&mut self, until: Moment) -> Result<Awake, LiveError> {

@@ -12,11 +12,13 @@ mod declared;
 mod guest_link;
 mod guests;
 pub mod host;
+mod kept;
 mod pinned;
 pub mod removal;
 mod requests;
 mod resolve;
 mod run;
+mod steps;
 mod vm_registry;
 
 pub use run::{ServiceEnd, ServiceOptions, serve};
@@ -28,9 +30,10 @@ use std::path::Path;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 use trimtab_core::set::CpuSet;
-use trimtab_core::tags::{By, Mark, Refusal, Registry, TagId};
+use trimtab_core::tags::{By, Explainer, Mark, Refusal, Registry, TagId};
 use trimtab_core::telemetry::account::Tally;
 use trimtab_core::time::{Moment, Span};
+use trimtab_core::topology::Machine;
 use trimtab_linux::process::{StartTime, Tid};
 
 /// Progress of a tag.
@@ -50,6 +53,7 @@ pub(crate) struct ServiceProgress {
     pub(crate) threads: u32,
     pub(crate) moves: u64,
     pub(crate) refused: u64,
+    pub(crate) withheld: u64,
     pub(crate) samples: u64,
     pub(crate) share: Option<f64>,
     pub(crate) slowed: u64,
@@ -88,6 +92,7 @@ pub(crate) struct ServiceState {
 #[derive(Clone, Debug)]
 pub struct SharedState {
     state: Arc<Mutex<ServiceState>>,
+    explainer: Arc<Mutex<Explainer>>,
     began: Instant,
 }
 
@@ -102,7 +107,19 @@ impl SharedState {
             homes: BTreeMap::new(),
             faults: Vec::new(),
         };
-        Self { state: Arc::new(Mutex::new(state)), began: Instant::now() }
+        let explainer = Arc::default();
+        Self { state: Arc::new(Mutex::new(state)), explainer, began: Instant::now() }
+    }
+
+    /// Explains the work on this machine from now on.
+    pub(crate) fn explaining(self, machine: &Machine) -> Self {
+        *self.explainer() = Explainer::new(machine);
+        self
+    }
+
+    /// Returns the explanations. The state is not locked while they are held.
+    pub(crate) fn explainer(&self) -> MutexGuard<'_, Explainer> {
+        self.explainer.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Takes the counts so far.
@@ -110,6 +127,7 @@ impl SharedState {
         let mut state = self.lock();
         state.done.moves = tally.applied;
         state.done.refused = tally.refused;
+        state.done.withheld = tally.withheld;
         state.done.samples = tally.looks;
     }
 

@@ -43,7 +43,7 @@ pub fn status(service: &mut Client) -> Result<Status, anyhow::Error> {
     match service.ask_patiently(&Ask::Status)? {
         Answer::Status(status) => Ok(*status),
         Answer::Refused(refusal) => Err(refusal.into()),
-        Answer::Tagged { .. } | Answer::Cleared { .. } => Err(strange()),
+        Answer::Tagged { .. } | Answer::Cleared { .. } | Answer::Reloaded { .. } => Err(strange()),
     }
 }
 
@@ -55,7 +55,7 @@ fn clear(service: &mut Client, what: Option<What>) -> Result<TakenOut, anyhow::E
     match service.ask_patiently(&Ask::Clear { what })? {
         Answer::Cleared { tags, others } => Ok(TakenOut { cleared: tags, others, still: None }),
         Answer::Refused(refusal) => Err(refusal.into()),
-        Answer::Tagged { .. } | Answer::Status(_) => Err(strange()),
+        Answer::Tagged { .. } | Answer::Status(_) | Answer::Reloaded { .. } => Err(strange()),
     }
 }
 

@@ -2,12 +2,14 @@
 //! bound threads, and changes the registry.
 
 use super::channel::Channel;
-use super::declared::{self, Declared};
+use super::declared::{self, Changes, Declared};
 use super::guests::{Guests, OPERATOR};
+use super::kept::Kept;
 use super::pinned::Pinned;
 use super::resolve::Resolver;
 use super::vm_registry::{Asker, LookupResult, VmRegistry};
 use super::{MonitorId, ServiceState, SharedState, namespace, spent};
+use crate::metrics::Metrics;
 use crate::narrator::Narrator;
 use anyhow::{Context, Result};
 use rustix::process::geteuid;
@@ -18,10 +20,12 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
+use trimtab_core::balance::Finding;
+use trimtab_core::ids::ProgramId;
 use trimtab_core::set::CpuSet;
 use trimtab_core::tags::{
-    Answer, Ask, Bucket, ClientStatus, Cost, LINE_MAX, Mark, Reach, Refusal, Request, Requester, Response,
-    Status, TagStatus, What,
+    Answer, Ask, Bucket, ClientStatus, Cost, Explainer, LINE_MAX, Mark, Owner, Reach, Refusal, Request,
+    Requester, Response, Status, TagStatus, Turns, What,
 };
 use trimtab_core::time::{Moment, Span};
 use trimtab_core::words::plural;
@@ -41,6 +45,8 @@ const REQUESTS_PER_SECOND: u32 = 50;
 const REFUSED_REST: Duration = Duration::from_millis(100);
 /// Number of stored rates of users above which those of idle users are dropped.
 const RATES_KEPT_MAX: usize = 1_024;
+/// Requests answered before new connections are accepted. Chosen: milliseconds of work.
+const ANSWERS_PER_TURN: usize = 16;
 /// Longest wait for a request.
 const IDLE_POLL: Duration = Duration::from_millis(500);
 /// Longest wait while a virtual machine is looked up.
@@ -49,7 +55,7 @@ const LOOKUP_POLL: Duration = Duration::from_millis(10);
 const TEND_PERIOD: Duration = Duration::from_millis(250);
 
 /// Settings of the server.
-#[derive(Clone, Debug)]
+#[derive(Debug)]
 pub(super) struct RequestSetup {
     /// The policy's word.
     pub(super) policy: String,
@@ -67,6 +73,12 @@ pub(super) struct RequestSetup {
     pub(super) declared: Option<PathBuf>,
     /// Set by a signal to read these files again.
     pub(super) reload: Arc<AtomicBool>,
+    /// Set by a signal from a terminal: the tags are not meant to come back.
+    pub(super) forget: Arc<AtomicBool>,
+    /// Whether no thread is moved.
+    pub(super) observe: bool,
+    /// Metrics that are offered.
+    pub(super) metrics: Option<Metrics>,
     /// Gets reports of guests that cannot be reached.
     pub(super) narrator: Arc<dyn Narrator>,
 }
@@ -95,10 +107,16 @@ pub(super) struct RequestServer {
     setup: RequestSetup,
     namespace: Option<u64>,
     buckets: BTreeMap<u32, Bucket>,
+    /// What clients have sent, for each user in turn.
+    turns: Turns<ClientEvent>,
     machines: VmRegistry<PendingRequest>,
     guests: Guests,
     pinned: Option<Pinned>,
     declared: Declared,
+    /// The file of tags by hand.
+    kept: Kept,
+    /// Why that file was not written.
+    kept_fault: Option<String>,
     /// Why the files of declared tags were not used when they were last read.
     declared_fault: Option<String>,
     requests: u64,
@@ -123,7 +141,9 @@ impl RequestServer {
         let declarations = declarations(&setup)?;
         let declared = Declared::new(resolver.clone(), reach, declarations);
         let pinned = setup.pinned.then(|| Pinned::new(proc.to_owned(), setup.online.clone(), reach));
-        Ok(Self {
+        let mut server = Self {
+            kept: Kept::beside(server.path(), proc),
+            kept_fault: None,
             machines: VmRegistry::new(&resolver),
             guests: Guests::new(&setup.guests),
             namespace: namespace(proc),
@@ -132,13 +152,47 @@ impl RequestServer {
             resolver,
             setup,
             buckets: BTreeMap::new(),
+            turns: Turns::default(),
             pinned,
             declared,
             declared_fault: None,
             requests: 0,
             refused: 0,
             tended: None,
-        })
+        };
+        server.tag_kept();
+        Ok(server)
+    }
+
+    /// Tags what was tagged by hand when an earlier service ended.
+    fn tag_kept(&mut self) {
+        let kept = self.kept.read();
+        let (mut again, all) = (0_usize, kept.len());
+        for tag in kept {
+            let Some((user, what)) = tag.wanted(&self.resolver) else { continue };
+            let group = tag.group.clone();
+            let tagged = match what {
+                What::Vm(name) => self.machines.find(Asker::Kept(user, group), user, name),
+                what => self.tag(user, &what, group, self.shared.now()).map(drop),
+            };
+            again += usize::from(tagged.is_ok());
+        }
+        if all > 0 {
+            let line = format!("kept from the service before: {again} of {} by hand", plural(all, "tag"));
+            self.setup.narrator.notice(&line);
+        }
+    }
+
+    /// Keeps the tags by hand for the next service.
+    fn keep_tags(&mut self) {
+        let Some(tags) = self.kept.changed(&self.shared.lock().registry) else { return };
+        if let Err(error) = self.kept.write(tags) {
+            let fault = format!("tags by hand would not survive a restart of the service: {error}");
+            if self.kept_fault.as_ref() != Some(&fault) {
+                self.setup.narrator.warning(&fault);
+            }
+            self.kept_fault = Some(fault);
+        }
     }
 
     /// Serves until it is stopped.
@@ -150,9 +204,17 @@ impl RequestServer {
             let ports = self.guests.waits();
             let mut fds = vec![stopper.as_fd()];
             fds.extend(ports.iter().map(|(_, fd)| *fd));
-            let patience = if self.machines.is_waited_for() { LOOKUP_POLL } else { IDLE_POLL };
+            let patience = match (self.turns.is_empty(), self.machines.is_waited_for()) {
+                (false, _) => Duration::ZERO,
+                (true, true) => LOOKUP_POLL,
+                (true, false) => IDLE_POLL,
+            };
             let (heard, ready) = self.server.turn(&fds, patience).context("cannot wait at the socket")?;
             if ready.first() == Some(&true) {
+                self.keep_tags();
+                if self.setup.forget.load(Ordering::Relaxed) {
+                    self.kept.remove();
+                }
                 return Ok(());
             }
             let spoke: Vec<usize> = ports
@@ -164,8 +226,9 @@ impl RequestServer {
             for at in spoke {
                 self.guests.hear(at, &self.shared, &*self.setup.narrator);
             }
-            self.answer_all(heard);
+            self.queue(heard);
             self.machines_found();
+            self.answer_some();
             if self.tended.is_none_or(|at| at.elapsed() >= TEND_PERIOD) {
                 self.tended = Some(Instant::now());
                 self.guests.tend(&mut self.machines, &self.resolver, &self.shared, &*self.setup.narrator);
@@ -174,30 +237,30 @@ impl RequestServer {
                     pinned.tend(&self.shared);
                 }
                 self.tend_declared();
+                self.keep_tags();
+                self.offer_metrics();
             }
         }
+    }
+
+    /// Updates the metrics, if they are offered.
+    fn offer_metrics(&self) {
+        let now = self.shared.now();
+        let Some(metrics) = self.setup.metrics.as_ref().filter(|metrics| metrics.is_due(now)) else { return };
+        let (status, programs) = self.state(OPERATOR, now);
+        let explainer = self.shared.explainer();
+        let figures = |program: ProgramId| (program, explainer.figures(program).cloned());
+        let figures: Vec<_> = programs.into_iter().map(figures).collect();
+        let findings: Vec<&str> = explainer.findings().iter().map(Finding::word).collect();
+        metrics.show_service(&status, &figures, &findings, steal(&self.resolver.proc), now);
     }
 
     /// Reads the files of declared tags again, if that was asked for, and tags their programs and
     /// machines.
     fn tend_declared(&mut self) {
         if self.setup.reload.swap(false, Ordering::Relaxed) {
-            self.declared_fault = match declarations(&self.setup) {
-                Ok(declarations) => {
-                    let number = declarations.len();
-                    self.declared.replace(declarations, &self.shared);
-                    let read = plural(number, "declaration");
-                    self.setup
-                        .narrator
-                        .notice(&format!("the files of declared tags were read again: {read}"));
-                    None
-                }
-                Err(error) => {
-                    let fault = format!("the declared tags stay as they were: {error:#}");
-                    self.setup.narrator.warning(&fault);
-                    Some(fault)
-                }
-            };
+            // The result is in the log and in the status.
+            let _ = self.reload();
         }
         for (declaration, monitor) in self.declared.tend(&self.shared) {
             let asker = Asker::Declaration(declaration, monitor);
@@ -208,6 +271,42 @@ impl RequestServer {
         }
     }
 
+    /// Reads the files of declared tags again: all of them, or none.
+    fn reload(&mut self) -> Result<Changes, Refusal> {
+        match declarations(&self.setup) {
+            Ok(declarations) => {
+                let changes = self.declared.replace(declarations, &self.shared);
+                let read = plural(changes.declarations, "declaration");
+                let new = plural(changes.lines.len(), "change");
+                let line = format!("the files of declared tags were read again: {read}, {new}");
+                self.setup.narrator.notice(&line);
+                self.declared_fault = None;
+                Ok(changes)
+            }
+            Err(error) => {
+                let refusal = Refusal::Files(format!("{error:#}"));
+                self.setup.narrator.warning(&refusal.to_string());
+                self.declared_fault = Some(refusal.to_string());
+                Err(refusal)
+            }
+        }
+    }
+
+    /// Reads the files again for a client of an operator: the answer may show their text.
+    fn reload_for(&mut self, user: Requester) -> Answer {
+        let own = geteuid().as_raw();
+        if !user.over_others() && user.uid != own {
+            return Answer::Refused(Refusal::NotOperator { own });
+        }
+        match self.reload() {
+            Ok(Changes { declarations, lines }) => Answer::Reloaded {
+                declarations: u32::try_from(declarations).unwrap_or(u32::MAX),
+                changes: lines,
+            },
+            Err(refusal) => Answer::Refused(refusal),
+        }
+    }
+
     /// Tags a machine that a declaration means.
     fn tag_declared(&mut self, declaration: usize, monitor: MonitorId, vm: VirtualMachine) {
         self.declared.answered(declaration, monitor);
@@ -215,10 +314,10 @@ impl RequestServer {
         if (vm.pid.0, vm.start.0) != monitor {
             return;
         }
-        let Some((by, group)) = self.declared.tag_of(declaration) else { return };
+        let Some((by, terms)) = self.declared.tag_of(declaration) else { return };
         let mark = Mark::Vm { name: vm.name.clone(), pid: vm.pid.0, start: vm.start.0 };
         let now = self.shared.now();
-        let tagged = self.shared.lock().registry.declare(by, mark, group, now);
+        let tagged = self.shared.lock().registry.declare(by, mark, terms, now);
         if let Ok((id, _)) = tagged
             && let Err(refusal) = self.machines.watch(vm, OPERATOR, &self.shared)
         {
@@ -227,9 +326,23 @@ impl RequestServer {
         }
     }
 
-    fn answer_all(&mut self, mut heard: Vec<ClientEvent>) {
-        while let Some(one) = heard.pop() {
+    /// Lets what clients have sent wait for its turn.
+    fn queue(&mut self, heard: Vec<ClientEvent>) {
+        for one in heard {
+            let (ClientEvent::Line(_, peer, _)
+            | ClientEvent::TooLong(_, peer)
+            | ClientEvent::TooMany(_, peer)) = one;
+            self.turns.push(peer.uid, one);
+        }
+    }
+
+    /// Answers some requests, of each user in turn. The rest waits until new connections were
+    /// accepted, so that a new connection does not wait for all of it.
+    fn answer_some(&mut self) {
+        for _ in 0..ANSWERS_PER_TURN {
+            let Some(one) = self.turns.pop() else { return };
             self.requests += 1;
+            let mut heard = Vec::new();
             match one {
                 ClientEvent::Line(client, peer, line) => {
                     let (answer, close) = self.hear(client, peer, &line);
@@ -249,6 +362,8 @@ impl RequestServer {
                     self.answer(client, Answer::Refused(Refusal::Busy), &mut heard)
                 }
             }
+            // A client that has sent more already waits for its next turn.
+            self.queue(heard);
         }
     }
 
@@ -275,6 +390,7 @@ impl RequestServer {
         };
         let answer = match request.ask {
             Ask::Status => Some(Answer::Status(Box::new(self.status(user, now)))),
+            Ask::Reload => Some(self.reload_for(user)),
             Ask::Clear { what: Some(what) } | Ask::Tag { what, .. }
                 if what.is_numbered() && self.is_foreign(peer, request.namespace) =>
             {
@@ -337,6 +453,26 @@ impl RequestServer {
         Ok(Answer::Tagged { what: name, new })
     }
 
+    /// Tags a machine that was found.
+    fn tag_machine(
+        &mut self,
+        user: Requester,
+        vm: VirtualMachine,
+        owner: Owner,
+        group: Option<String>,
+    ) -> Result<Answer, Refusal> {
+        let mark = Mark::Vm { name: vm.name.clone(), pid: vm.pid.0, start: vm.start.0 };
+        let name = mark.to_string();
+        let now = self.shared.now();
+        let tagged = self.shared.lock().registry.tag(user, mark, Some(owner), group, now);
+        let (id, new) = tagged?;
+        if let Err(refusal) = self.machines.watch(vm, user, &self.shared) {
+            self.shared.lock().registry.end(id);
+            return Err(refusal);
+        }
+        Ok(Answer::Tagged { what: name, new })
+    }
+
     /// Answers the clients that waited for a virtual machine.
     fn machines_found(&mut self) {
         for LookupResult { wanted, machine } in self.machines.found() {
@@ -353,45 +489,47 @@ impl RequestServer {
                         self.setup.narrator.detail(&format!("a declared machine is not tagged: {why}"));
                     }
                 },
+                Asker::Kept(user, group) => {
+                    if let Ok((vm, owner)) = machine
+                        && let Err(why) = self.tag_machine(user, vm, owner, group)
+                    {
+                        self.setup.narrator.detail(&format!("a kept machine is not tagged: {why}"));
+                    }
+                }
                 Asker::Client(PendingRequest { client, user, action: PendingAction::Clear }) => {
                     let came = machine.map(|(vm, _)| self.clear(user, Some(&What::Vm(vm.pid.to_string()))));
                     let mut heard = Vec::new();
                     self.answer(client, came.unwrap_or_else(Answer::Refused), &mut heard);
-                    self.answer_all(heard);
+                    self.queue(heard);
                 }
                 Asker::Client(PendingRequest { client, user, action: PendingAction::Tag { group } }) => {
-                    let came = machine.and_then(|(vm, owner)| {
-                        let mark = Mark::Vm { name: vm.name.clone(), pid: vm.pid.0, start: vm.start.0 };
-                        let name = mark.to_string();
-                        let now = self.shared.now();
-                        let tagged = self.shared.lock().registry.tag(user, mark, Some(owner), group, now);
-                        let (id, new) = tagged?;
-                        if let Err(refusal) = self.machines.watch(vm, user, &self.shared) {
-                            self.shared.lock().registry.end(id);
-                            return Err(refusal);
-                        }
-                        Ok(Answer::Tagged { what: name, new })
-                    });
+                    let came = machine.and_then(|(vm, owner)| self.tag_machine(user, vm, owner, group));
                     let mut heard = Vec::new();
                     self.answer(client, came.unwrap_or_else(Answer::Refused), &mut heard);
-                    self.answer_all(heard);
+                    self.queue(heard);
                 }
             }
         }
     }
 
     fn status(&self, user: Requester, now: Moment) -> Status {
+        self.state(user, now).0
+    }
+
+    /// Returns the status, and the program of each of its tags.
+    fn state(&self, user: Requester, now: Moment) -> (Status, Vec<ProgramId>) {
         let own = geteuid().as_raw();
         let all = user.over_others() || user.uid == own;
         let state = self.shared.lock();
         let visible = |by: &trimtab_core::tags::By| all || *by == trimtab_core::tags::By::User(user.uid);
-        let tags = tags(&state, now, &visible);
+        let (programs, tags) = tags(&state, &self.shared.explainer(), now, &visible);
         let counted = self.server.counted();
         let mut faults = state.faults.clone();
         faults.extend(self.guests.faults());
         faults.extend(self.declared_fault.clone());
+        faults.extend(self.kept_fault.clone());
         faults.dedup();
-        Status {
+        let status = Status {
             pid: std::process::id(),
             uid: own,
             policy: self.setup.policy.clone(),
@@ -400,6 +538,8 @@ impl RequestServer {
             threads: state.done.threads,
             moves: state.done.moves,
             refused: state.done.refused,
+            observe: self.setup.observe,
+            withheld: state.done.withheld,
             looks: state.done.samples,
             cost: Cost {
                 total: spent(ClockId::ProcessCPUTime),
@@ -418,7 +558,8 @@ impl RequestServer {
                 dropped: counted.dropped,
             },
             faults,
-        }
+        };
+        (status, programs)
     }
 }
 
@@ -429,23 +570,35 @@ fn declarations(setup: &RequestSetup) -> Result<Vec<declared::Declaration>> {
     Ok(declared::read(folder, &users, geteuid().as_raw())?)
 }
 
+/// Returns the time that the machine's hypervisor took from its CPUs, summed over them.
+fn steal(proc: &Path) -> Option<Duration> {
+    let text = std::fs::read_to_string(proc.join("stat")).ok()?;
+    let ticks: u64 = text.lines().next()?.strip_prefix("cpu ")?.split_whitespace().nth(7)?.parse().ok()?;
+    Some(Duration::from_millis(ticks.saturating_mul(1_000 / rustix::param::clock_ticks_per_second().max(1))))
+}
+
 fn tags(
     state: &ServiceState,
+    explainer: &Explainer,
     now: Moment,
     visible: &dyn Fn(&trimtab_core::tags::By) -> bool,
-) -> Vec<TagStatus> {
+) -> (Vec<ProgramId>, Vec<TagStatus>) {
     let seen = state.registry.tags().filter(|(_, tag)| visible(&tag.by));
     seen.map(|(id, tag)| {
+        let program = ProgramId(tag.program);
         let known = state.known.get(&id).cloned().unwrap_or_default();
-        TagStatus {
+        let status = TagStatus {
             mark: tag.mark.clone(),
             by: tag.by.clone(),
             group: tag.group.clone(),
             age: now.since(tag.since),
             threads: known.threads,
             moves: known.moves,
+            observe: tag.observe,
             fault: known.fault,
-        }
+            why: explainer.why(program, now),
+        };
+        (program, status)
     })
-    .collect()
+    .unzip()
 }

@@ -5,6 +5,8 @@ use super::channel::Channel;
 use super::host::ServiceHost;
 use super::requests::{RequestServer, RequestSetup, SOCKET_LIMITS};
 use super::resolve::reach;
+use super::steps::ServiceSteps;
+use crate::metrics::{Address, Metrics, Offer};
 use crate::narrator::Narrator;
 use crate::paths::Paths;
 use crate::recorder::Recorder;
@@ -51,6 +53,10 @@ pub struct ServiceOptions {
     pub guests: Vec<Channel>,
     /// Folder with the files of declared tags; `None` for no such tags.
     pub declared: Option<PathBuf>,
+    /// Whether no thread is moved, and each move is reported that would have been made.
+    pub observe: bool,
+    /// Address at which metrics are offered; `None` for none.
+    pub metrics: Option<Address>,
 }
 
 /// Cause of the service's end.
@@ -104,7 +110,9 @@ pub fn serve(
         usable: usable.clone(),
         machine,
     };
-    let mut sinks = StepSinks::begin(header, recorder, None, Arc::clone(narrator));
+    let steps = ServiceSteps::new(shared.clone(), Arc::clone(narrator));
+    let mut sinks =
+        StepSinks::begin(header, recorder, None, Arc::clone(narrator)).explaining(Box::new(steps));
     let work = || {
         sinks.watch(&mut host, &mut *policy, &usable, &mut |tally, _| {
             shared.count(tally);
@@ -135,6 +143,8 @@ fn prepare(
     // Before there is a socket that could be left behind: a signal that comes until the rest is
     // ready ends the service then.
     let signals = listen()?;
+    // Before the socket is claimed too: an address in use is an error that changes nothing.
+    let offer = options.metrics.as_ref().map(Offer::bind).transpose()?;
     // Before any mask is given back: masks of another running service belong to that service.
     let claim = place(paths, options.socket.as_deref())?.claim()?;
     restoration::tidy(paths, &**narrator);
@@ -148,17 +158,18 @@ fn prepare(
     }
     let live = live(paths, options, &claim, &usable, narrator)?;
     let stopper = live.stopper();
-    let reload = Arc::new(AtomicBool::new(false));
-    let hung_up = end_at(signals, stopper.clone(), Arc::clone(&reload))?;
+    let (reload, forget) = (Arc::<AtomicBool>::default(), Arc::<AtomicBool>::default());
+    let hung_up = end_at(signals, stopper.clone(), Arc::clone(&reload), Arc::clone(&forget))?;
 
     let proc = paths.proc();
     let reach = reach(&proc);
-    let shared = SharedState::new(Registry::new(reach));
+    let shared = SharedState::new(Registry::new(reach)).explaining(&machine);
     let budget = options.settings.penalty.budget;
     let server = Server::new(claim, SOCKET_LIMITS);
     let headline = format!(
-        "process {} serves {} at {} by {} on CPUs {usable}",
+        "process {} {} {} at {} by {} on CPUs {usable}",
         std::process::id(),
+        if options.observe { "observes for" } else { "serves" },
         if reach == Reach::All { "all users" } else { "you" },
         server.path().display(),
         options.policy
@@ -172,11 +183,24 @@ fn prepare(
         guests: options.guests.clone(),
         declared: options.declared.clone(),
         reload,
+        forget,
+        observe: options.observe,
+        metrics: metrics(offer, &**narrator)?,
         narrator: Arc::clone(narrator),
     };
     let requests = RequestServer::new(server, shared.clone(), &proc, &paths.cgroups(), reach, setup)?;
-    let host = ServiceHost::new(live, shared.clone(), proc, budget, options.pinned, Arc::clone(narrator));
+    let host = ServiceHost::new(live, shared.clone(), proc, budget, options.pinned, Arc::clone(narrator))
+        .observing(options.observe);
     Ok(Ready { host, requests, shared, stopper, hung_up, machine, usable, headline })
+}
+
+/// Begins to serve metrics at an address that was taken before.
+fn metrics(offer: Option<Offer>, narrator: &dyn Narrator) -> Result<Option<Metrics>> {
+    let metrics = offer.map(Metrics::begin).transpose()?;
+    if let Some(metrics) = &metrics {
+        narrator.headline(&format!("metrics: {}", metrics.address()));
+    }
+    Ok(metrics)
 }
 
 /// Makes the live machine, with nothing watched yet.
@@ -187,7 +211,8 @@ fn live(
     usable: &CpuSet,
     narrator: &Arc<dyn Narrator>,
 ) -> Result<Live> {
-    let keep = (options.policy != Kind::Float).then(|| restoration::keeper(paths, &**narrator)).flatten();
+    let moves = options.policy != Kind::Float && !options.observe;
+    let keep = moves.then(|| restoration::keeper(paths, &**narrator)).flatten();
     let socket = std::path::absolute(claim.path()).unwrap_or_else(|_| claim.path().to_owned());
     let keep = keep.map(|keep| keep.serving(&socket));
     let options =
@@ -239,7 +264,13 @@ fn listen() -> Result<Signals> {
 /// Ends the service at a signal, also at one that came before. Returns whether its terminal was
 /// closed. For a service without a terminal, SIGHUP means to read the files of declared tags again,
 /// as other services read their settings.
-fn end_at(mut signals: Signals, stopper: Stopper, reload: Arc<AtomicBool>) -> Result<Arc<AtomicBool>> {
+/// SIGINT and SIGQUIT come from a terminal, and end the tags too.
+fn end_at(
+    mut signals: Signals,
+    stopper: Stopper,
+    reload: Arc<AtomicBool>,
+    forget: Arc<AtomicBool>,
+) -> Result<Arc<AtomicBool>> {
     let hung_up = Arc::new(AtomicBool::new(false));
     let has_terminal = File::open("/dev/tty").is_ok();
     let closed = Arc::clone(&hung_up);
@@ -250,6 +281,7 @@ fn end_at(mut signals: Signals, stopper: Stopper, reload: Arc<AtomicBool>) -> Re
                 SIGHUP if !has_terminal => reload.store(true, Ordering::Relaxed),
                 _ => {
                     closed.fetch_or(signal == SIGHUP, Ordering::Relaxed);
+                    forget.fetch_or([SIGINT, SIGQUIT].contains(&signal), Ordering::Relaxed);
                     stopper.stop();
                 }
             }

@@ -54,6 +54,8 @@ pub(crate) enum Asker<T> {
     Guest(usize),
     /// Declaration, by its index, and the monitor that it means.
     Declaration(usize, MonitorId),
+    /// Tag by hand that an earlier service had: its user and its group.
+    Kept(Requester, Option<String>),
 }
 
 /// Look-up in progress.
@@ -125,7 +127,7 @@ impl<T: Send + 'static> VmRegistry<T> {
     pub(crate) fn find(&mut self, wanted: Asker<T>, user: Requester, name: String) -> Result<(), Refusal> {
         let guest = match wanted {
             Asker::Guest(at) => Some(at),
-            Asker::Client(_) | Asker::Declaration(..) => None,
+            Asker::Client(_) | Asker::Declaration(..) | Asker::Kept(..) => None,
         };
         if guest.is_some() && self.jobs.values().any(|job| job.guest == guest) {
             return Err(Refusal::Busy);

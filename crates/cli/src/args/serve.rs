@@ -3,6 +3,7 @@
 use super::balance::{CountingArgs, PolicyArgs, policies};
 use clap::{ArgGroup, Args, ValueHint};
 use std::path::PathBuf;
+use trimtab_agent::metrics::Address;
 use trimtab_agent::service::channel::{Channel, GuestPort};
 use trimtab_core::balance::Kind;
 use trimtab_core::set::CpuSet;
@@ -19,9 +20,9 @@ use trimtab_core::set::CpuSet;
 #[derive(Args, Debug)]
 #[command(after_help = SERVE_EXAMPLES)]
 pub struct ServeArgs {
-    /// Policy: brm (threads that stall on memory try other nodes), or any other policy of
+    /// Policy: auto, brm (threads that stall on memory try other nodes), or any other policy of
     /// `trimtab attach`.
-    #[arg(long, value_name = "POLICY", default_value = "brm", value_parser = policies(), hide_possible_values = true)]
+    #[arg(long, value_name = "POLICY", default_value = "auto", value_parser = policies(), hide_possible_values = true)]
     pub policy: Kind,
     #[command(flatten)]
     pub settings: PolicyArgs,
@@ -46,6 +47,14 @@ pub struct ServeArgs {
     /// of serve.d in /etc/trimtab for root and in ~/.config/trimtab for other users.
     #[arg(long, value_name = "FOLDER", value_hint = ValueHint::DirPath)]
     pub declared: Option<PathBuf>,
+    /// Move no thread. The moves that would have been made, and their reasons, are printed, counted
+    /// and recorded.
+    #[arg(long)]
+    pub observe: bool,
+    /// Serve metrics to Prometheus at unix:PATH or 127.0.0.1:PORT. An address that other machines
+    /// reach must be written as public:ADDRESS:PORT.
+    #[arg(long, value_name = "ADDRESS")]
+    pub metrics: Option<Address>,
     /// Record samples, decisions and actions in FILE, one line of JSON for each sample.
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
     pub trace: Option<PathBuf>,
@@ -59,7 +68,8 @@ pub struct ServeArgs {
 
 const SERVE_EXAMPLES: &str = "Examples:\n  trimtab serve &                        for your own programs\n  \
     trimtab tag $(pgrep solver)            let the service balance its threads\n  \
-    trimtab status                         tags, moves, and the cost of the service\n  \
+    trimtab status --why                   tags, moves, the reasons, and the cost of the service\n  \
+    trimtab serve --observe                see first what it would move\n  \
     sudo trimtab serve --guest web=unix:/run/web-port.sock   a VM's agent says which vCPUs matter\n\n\
     Exit status: 0 if it was stopped, 2 if it cannot serve (another service runs, the socket's folder is\n\
     not safe).";
@@ -157,11 +167,34 @@ pub struct UntagArgs {
 const UNTAG_STATUS: &str = "Exit status: 0 if the tags are gone, or never existed; 2 if they could not be removed (no service,\n\
     another user's).";
 
+/// Have the service read its files of declared tags again.
+///
+/// Prints the declarations that came and went. If a file cannot be used, all tags stay as they
+/// were, and the error names the file and the line. Only root and the service's own user may ask
+/// for it.
+#[derive(Args, Debug)]
+#[command(after_help = RELOAD_STATUS)]
+pub struct ReloadArgs {
+    /// Socket of the service, instead of the usual ones.
+    #[arg(long, value_name = "PATH", value_hint = ValueHint::FilePath)]
+    pub socket: Option<PathBuf>,
+    /// Print errors only.
+    #[arg(short, long)]
+    pub quiet: bool,
+}
+
+const RELOAD_STATUS: &str =
+    "Exit status: 0 if the files are in use, 2 if not (no service, a file that cannot be used).";
+
 /// Show what the service balances, and its cost.
 ///
 /// You see your own tags, and the number of the others; root and the service's own user see all.
 #[derive(Args, Debug)]
 pub struct StatusArgs {
+    /// Show the last decision about each tag's threads, its reason, or why nothing is done.
+    /// JSON has this always.
+    #[arg(long)]
+    pub why: bool,
     /// Print as JSON (schema in docs/json.md).
     #[arg(long)]
     pub json: bool,

@@ -12,7 +12,6 @@ pub mod profile;
 pub mod ps;
 mod ranks;
 pub mod run;
-pub mod serve;
 pub mod status;
 pub mod tag;
 pub mod topo;

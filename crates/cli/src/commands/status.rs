@@ -13,6 +13,7 @@ use trimtab_agent::restoration::user;
 use trimtab_agent::service::client::Client;
 use trimtab_agent::service::removal;
 use trimtab_core::tags::{By, PortState, Status, TagStatus};
+use trimtab_core::time::Span;
 use trimtab_core::words::plural;
 use trimtab_front::units::percent_apart;
 use trimtab_linux::text::printable;
@@ -44,23 +45,28 @@ fn show(world: &World, args: &StatusArgs) -> Result<(), anyhow::Error> {
     let text = if args.json {
         serde_json::to_string_pretty(&StatusDocument { schema: SCHEMA, status: &status })?
     } else {
-        words(&paths, &status)
+        words(&paths, &status, args.why)
     };
     Ok(print(&text)?)
 }
 
-fn words(paths: &Paths, status: &Status) -> String {
+fn words(paths: &Paths, status: &Status, why: bool) -> String {
     let mut text = String::new();
     let up = status.up.seconds();
     let _ = writeln!(
         text,
-        "process {} of {} balances with policy {} on CPUs {}, up {up:.0} s",
+        "process {} of {} {} with policy {} on CPUs {}, up {up:.0} s",
         status.pid,
         user(paths, status.uid),
+        if status.observe { "only observes" } else { "balances" },
         printable(status.policy.as_bytes()),
         status.usable
     );
-    let refused = if status.refused > 0 { format!(", {} refused", status.refused) } else { String::new() };
+    let mut refused =
+        if status.refused > 0 { format!(", {} refused", status.refused) } else { String::new() };
+    if status.withheld > 0 {
+        let _ = write!(refused, ", {} only observed", status.withheld);
+    }
     let _ = writeln!(
         text,
         "{} tagged, {}{refused}, {}",
@@ -82,6 +88,9 @@ fn words(paths: &Paths, status: &Status) -> String {
     );
     if !status.tags.is_empty() {
         let _ = write!(text, "\n{}", tagged(paths, &status.tags));
+    }
+    if why {
+        status.tags.iter().for_each(|tag| reasons(&mut text, paths, tag));
     }
     if status.others > 0 {
         let _ = writeln!(text, "\n{} of other users", plural(status.others, "tag"));
@@ -109,6 +118,43 @@ fn words(paths: &Paths, status: &Status) -> String {
     text
 }
 
+/// Writes the last decision about a tag's threads, and the reason why nothing is done now.
+fn reasons(text: &mut String, paths: &Paths, tag: &TagStatus) {
+    let seconds = |span: Span| format!("{:.0} s", span.seconds());
+    let named = printable(tag.mark.to_string().as_bytes());
+    let _ = writeln!(text, "\n{named}, tagged by {}", requester(paths, tag));
+    match &tag.why.last {
+        Some(last) => {
+            let _ = writeln!(
+                text,
+                "  last, {} ago: thread {} ({}) of process {} {}: {} ({})",
+                seconds(last.age),
+                last.tid,
+                printable(last.thread.as_bytes()),
+                last.pid,
+                printable(last.act.as_bytes()),
+                printable(last.reason.as_bytes()),
+                printable(last.end.as_bytes())
+            );
+        }
+        None => text.push_str("  no decision so far\n"),
+    }
+    let still_for = tag.why.still_for.map(|span| format!(", for {}", seconds(span))).unwrap_or_default();
+    let _ = match (&tag.fault, &tag.why.still) {
+        (Some(fault), _) => writeln!(text, "  not watched: {}", printable(fault.as_bytes())),
+        (None, Some(why)) => writeln!(text, "  now{still_for}: {}", printable(why.as_bytes())),
+        (None, None) => writeln!(text, "  now: its threads are being moved"),
+    };
+}
+
+/// Names the requester of a tag.
+fn requester(paths: &Paths, tag: &TagStatus) -> String {
+    match &tag.by {
+        By::User(uid) => user(paths, *uid),
+        by => printable(by.to_string().as_bytes()),
+    }
+}
+
 /// Returns the table of tags.
 fn tagged(paths: &Paths, tags: &[TagStatus]) -> Table {
     let mut table = Table::new(&[
@@ -121,11 +167,9 @@ fn tagged(paths: &Paths, tags: &[TagStatus]) -> Table {
         ("", Align::Left),
     ]);
     for tag in tags {
-        let by = match &tag.by {
-            By::User(uid) => user(paths, *uid),
-            by => printable(by.to_string().as_bytes()),
-        };
-        let fault = tag.fault.as_deref().unwrap_or_default();
+        let by = requester(paths, tag);
+        let observed = if tag.observe { "only observed" } else { "" };
+        let fault = tag.fault.as_deref().unwrap_or(observed);
         table.row(vec![
             printable(tag.mark.to_string().as_bytes()),
             by,

@@ -1,6 +1,6 @@
-//! `trimtab tag` and `trimtab untag`: requests to the service.
+//! `trimtab tag`, `trimtab untag` and `trimtab reload`: requests to the service.
 
-use crate::args::{TagArgs, TargetArgs, Task, UntagArgs};
+use crate::args::{ReloadArgs, TagArgs, TargetArgs, Task, UntagArgs};
 use crate::commands::print;
 use crate::exit::{self, Exit};
 use crate::say::Volume;
@@ -71,6 +71,43 @@ fn all(world: &World, socket: Option<&Path>, asks: Vec<Ask>, quiet: bool) -> Res
     }
 }
 
+/// Has the service read its files of declared tags again, and prints what changed.
+///
+/// # Errors
+/// [`exit::FAILED`]: no service runs, a file cannot be used, or the user may not ask for it.
+pub fn reload(world: &World, args: &ReloadArgs) -> Result<u8, Exit> {
+    let changes = changes(world, args).map_err(|cause| Exit::new(exit::FAILED, cause))?;
+    if !args.quiet {
+        print(&changes).map_err(|error| Exit::new(exit::FAILED, error))?;
+    }
+    Ok(exit::DONE)
+}
+
+fn changes(world: &World, args: &ReloadArgs) -> Result<String, anyhow::Error> {
+    let mut service = Client::find(&world.paths(), args.socket.as_deref(), &Volume::Normal)?;
+    match service.ask_patiently(&Ask::Reload)? {
+        Answer::Reloaded { declarations, changes } => {
+            let mut said = String::new();
+            for change in &changes {
+                let _ = writeln!(said, "{}", printable(change.as_bytes()));
+            }
+            let changed = if changes.is_empty() {
+                "nothing changed".to_owned()
+            } else {
+                plural(changes.len(), "change")
+            };
+            let _ = writeln!(said, "{}: {changed}", plural(declarations, "declaration"));
+            Ok(said)
+        }
+        Answer::Refused(refusal) => Err(anyhow!("{}", printable(refusal.to_string().as_bytes()))),
+        Answer::Tagged { .. } | Answer::Cleared { .. } | Answer::Status(_) => Err(strange()),
+    }
+}
+
+fn strange() -> anyhow::Error {
+    anyhow!("the service sent an answer to another request")
+}
+
 /// Sends the requests. Returns a text of all that was done, and the first refusal.
 fn answers(
     world: &World,
@@ -83,7 +120,7 @@ fn answers(
         let what = match &ask {
             Ask::Tag { what, .. } => words(Some(what)),
             Ask::Clear { what } => words(what.as_ref()),
-            Ask::Status => String::new(),
+            Ask::Status | Ask::Reload => String::new(),
         };
         match service.ask_patiently(&ask)? {
             Answer::Tagged { what, new } => {
@@ -101,7 +138,7 @@ fn answers(
                 let _ = writeln!(said, "{what}: cleared {}", plural(tags, "tag"));
             }
             Answer::Refused(refusal) => refused.push(refusal.to_string()),
-            Answer::Status(_) => return Err(anyhow!("the service sent an answer to another request")),
+            Answer::Status(_) | Answer::Reloaded { .. } => return Err(strange()),
         }
     }
     let refused = match refused.as_slice() {

@@ -54,6 +54,7 @@ mod rules;
 mod runs;
 mod runtimes;
 mod serve;
+mod serve_shows;
 mod sheets;
 mod start;
 mod survey;

@@ -221,10 +221,9 @@ fn run(name: &str) {
     for folder in ["bin", "here"] {
         fs::create_dir(sandbox.path(folder)).unwrap();
     }
-    // Files that pages mention and cannot show: records of measurements, and a guest to boot.
+    // Files that pages mention and cannot show: records of measurements.
     let repository = folder().parent().unwrap().canonicalize().unwrap();
     std::os::unix::fs::symlink(repository.join("experiments"), sandbox.path("here/experiments")).unwrap();
-    sandbox.write("here/busy.rom", crate::guest::firmware(crate::guest::Work::Spin));
     let python = numpy();
     if let Some(python) = &python {
         sandbox.script("bin/python3", format!("#!/bin/sh\nexec {} \"$@\"\n", python.display()));

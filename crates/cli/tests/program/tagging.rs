@@ -4,7 +4,7 @@
 use crate::balance::masks;
 use crate::bounds::Group;
 use crate::serve::{ask, daemon, status};
-use crate::util::{Sandbox, c, chmod, cpus, eventually, installed, need, two, workers_are_bound};
+use crate::util::{Running, Sandbox, c, chmod, cpus, eventually, installed, need, two, workers_are_bound};
 use rustix::process::Signal;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -371,6 +371,64 @@ fn a_group_is_tagged_within_its_cpuset() {
     fs::write(group.0.join("cpuset.cpus"), format!("{a},{b}")).unwrap();
     ask(&sandbox, &format!("untag --cgroup {path}")).ends().ok();
     eventually("they have their own masks again", || masks(pid).iter().all(|mask| mask.len() == 2));
+    assert_eq!(program.ends().code, Some(9));
+}
+
+/// A thread that was balanced has no mask of its own afterwards, so that it grows with its cpuset
+/// as any other thread does: after each way in which a tag, or the service, may end.
+#[test]
+fn threads_that_were_tagged_grow_with_their_cpuset() {
+    let [a, b] = need!(two(), "two cores are needed");
+    let program = need!(c("spins.c"), "no C compiler");
+    let settings = [("cpuset.cpus", format!("{a},{b}")), ("cpuset.mems", "0".to_owned())];
+    let group = need!(Group::new("cpuset", &settings), "no cpuset can be made here");
+    let sandbox = Sandbox::new();
+    let mut program = sandbox.shell(&format!("exec {} 2", program.display())).through(group.join()).begins();
+    program.line();
+    let pid = program.pid();
+    let cpuset = |cpus: &str| fs::write(group.0.join("cpuset.cpus"), cpus).unwrap();
+    let all = |wanted: &[u32]| masks(pid).iter().all(|mask| mask.iter().eq(wanted));
+    let both = [a.min(b), a.max(b)];
+    let end = |daemon: Running<'_>, signal| {
+        daemon.signal(signal);
+        daemon.ends();
+        let _ = fs::remove_file(sandbox.path("shared/socket.tags"));
+    };
+    for way in ["untag", "stop", "kill", "grow while tagged", "shrink while tagged"] {
+        cpuset(&format!("{a},{b}"));
+        let service = daemon(&sandbox, "");
+        ask(&sandbox, &format!("tag {pid}")).ends().ok();
+        eventually("its threads are moved", || workers_are_bound(pid));
+        cpuset(&a.to_string());
+        eventually("all are where they may be", || all(&[a]));
+        match way {
+            "untag" => {
+                ask(&sandbox, &format!("untag {pid}")).ends().ok();
+                eventually("nothing is tagged", || status(&sandbox)["threads"] == 0);
+                end(service, Signal::TERM);
+            }
+            "stop" => end(service, Signal::TERM),
+            "kill" => {
+                // The guardian restores the masks of a service that was killed.
+                end(service, Signal::KILL);
+                ask(&sandbox, &format!("detach {pid}")).ends();
+            }
+            "grow while tagged" => {
+                cpuset(&format!("{a},{b}"));
+                eventually("they are moved again", || workers_are_bound(pid));
+                ask(&sandbox, &format!("untag {pid}")).ends().ok();
+                end(service, Signal::TERM);
+                cpuset(&b.to_string());
+            }
+            _ => {
+                cpuset(&b.to_string());
+                eventually("all are where they may be", || all(&[b]));
+                end(service, Signal::TERM);
+            }
+        }
+        cpuset(&format!("{a},{b}"));
+        eventually(&format!("{way}: they grow with it"), || all(&both));
+    }
     assert_eq!(program.ends().code, Some(9));
 }
 

@@ -2,7 +2,7 @@
 
 use crate::util::Sandbox;
 
-const COMMANDS: [&str; 23] = [
+const COMMANDS: [&str; 24] = [
     "run",
     "hold",
     "resize",
@@ -24,6 +24,7 @@ const COMMANDS: [&str; 23] = [
     "tag",
     "untag",
     "status",
+    "reload",
     "guest-agent",
     "tune-team",
 ];

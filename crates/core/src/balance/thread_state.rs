@@ -263,7 +263,7 @@ impl ThreadState {
             }
             Settled::Refused(Refusal::Permission) | Settled::Vanished => self.forbidden = true,
             // A refusal to move memory does not concern the thread's mask.
-            Settled::Refused(Refusal::Replayed | Refusal::Memory) => {}
+            Settled::Refused(Refusal::Replayed | Refusal::Observed | Refusal::Memory) => {}
             Settled::Refused(refusal) => self.refused(refusal),
         }
         self.asked = None;

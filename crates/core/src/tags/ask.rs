@@ -52,6 +52,8 @@ pub enum Ask {
     },
     /// Asks for the status.
     Status,
+    /// Has the files of declared tags read again.
+    Reload,
 }
 
 /// Object of a request, as named by the user.
@@ -105,6 +107,13 @@ pub enum Answer {
     },
     /// Status of the daemon.
     Status(Box<Status>),
+    /// The files of declared tags were read again.
+    Reloaded {
+        /// Number of declarations in them.
+        declarations: u32,
+        /// Declarations that came (`+ ...`) or went (`- ...`), in words.
+        changes: Vec<String>,
+    },
     /// The request is refused.
     Refused(Refusal),
 }

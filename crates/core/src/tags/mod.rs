@@ -22,12 +22,16 @@ mod bucket;
 mod port;
 mod refusal;
 mod status;
+mod turns;
+mod why;
 
 pub use ask::{Answer, Ask, LINE_MAX, Request, Response, VERSION, What};
 pub use bucket::Bucket;
 pub use port::{GARBAGE_MAX, Port, PortLine, PortState};
 pub use refusal::Refusal;
 pub use status::{ClientStatus, Cost, GuestStatus, Status, TagStatus};
+pub use turns::Turns;
+pub use why::{Explainer, LastDecision, ProgramFigures, Stillness, Why, would};
 
 use crate::time::{Moment, Span};
 use serde::{Deserialize, Serialize};
@@ -228,6 +232,9 @@ pub struct Tag {
     pub only: Option<u32>,
     /// Group of the tag; tags of one group are one program.
     pub group: Option<String>,
+    /// Whether its threads are only observed: decisions about them are reported and not carried
+    /// out.
+    pub observe: bool,
     /// Program number of the tag, or of its group. Numbers are reused as late as possible.
     pub program: u32,
     /// Moment at which the tag was made.
@@ -236,6 +243,17 @@ pub struct Tag {
     pub renewed: Moment,
     /// Moment at which the tag ends unless it is requested again; `None` for no such moment.
     pub leaves: Option<Moment>,
+}
+
+/// Terms of a tag.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct Terms {
+    /// Limits the tag to the threads of this user; `None` for all.
+    pub only: Option<u32>,
+    /// Group of the tag.
+    pub group: Option<String>,
+    /// Whether its threads are only observed.
+    pub observe: bool,
 }
 
 /// All tags.
@@ -297,7 +315,7 @@ impl Registry {
             self.may(who, owner)?;
         }
         let only = (!who.over_others()).then_some(who.uid);
-        self.add(By::User(who.uid), mark, only, group, now)
+        self.add(By::User(who.uid), mark, Terms { only, group, observe: false }, now)
     }
 
     /// Adds a tag for a guest, or for a thread that was already bound. Returns the tag and whether
@@ -306,7 +324,7 @@ impl Registry {
     /// # Errors
     /// There are too many tags.
     pub fn tag_by(&mut self, by: By, mark: Mark, now: Moment) -> Result<(TagId, bool), Refusal> {
-        self.add(by, mark, None, None, now)
+        self.add(by, mark, Terms::default(), now)
     }
 
     /// Adds a tag that a file declares. Returns the tag and whether it is new.
@@ -317,23 +335,18 @@ impl Registry {
         &mut self,
         by: By,
         mark: Mark,
-        group: Option<String>,
+        terms: Terms,
         now: Moment,
     ) -> Result<(TagId, bool), Refusal> {
-        self.add(by, mark, None, group, now)
+        self.add(by, mark, terms, now)
     }
 
-    fn add(
-        &mut self,
-        by: By,
-        mark: Mark,
-        only: Option<u32>,
-        group: Option<String>,
-        now: Moment,
-    ) -> Result<(TagId, bool), Refusal> {
+    fn add(&mut self, by: By, mark: Mark, terms: Terms, now: Moment) -> Result<(TagId, bool), Refusal> {
+        let Terms { only, group, observe } = terms;
         let known = self.tags.iter().find(|(_, tag)| tag.mark == mark && tag.by == by).map(|(id, _)| *id);
         if let Some(id) = known {
-            let same = self.tags.get(&id).is_some_and(|tag| tag.group == group);
+            let is_same = |tag: &Tag| tag.group == group && tag.observe == observe;
+            let same = self.tags.get(&id).is_some_and(is_same);
             if same {
                 if let Some(tag) = self.tags.get_mut(&id) {
                     (tag.renewed, tag.leaves) = (now, None);
@@ -359,7 +372,7 @@ impl Registry {
             return Err(Refusal::TooMany { limit });
         }
         self.change(&by, now).map_err(|wait| Refusal::TooOften { ms: 1 + wait.0 / 1_000_000 })?;
-        // The group changed: the new tag replaces the old one.
+        // The terms changed: the new tag replaces the old one.
         known.map(|id| self.tags.remove(&id));
         let fellow = self.tags.values().find(|tag| group.is_some() && tag.by == by && tag.group == group);
         let program = fellow.map_or_else(
@@ -375,8 +388,20 @@ impl Registry {
         let id = TagId(self.next);
         self.next += 1;
         self.generation += 1;
-        self.tags.insert(id, Tag { mark, by, only, group, program, since: now, renewed: now, leaves: None });
+        let (since, renewed, leaves) = (now, now, None);
+        self.tags.insert(id, Tag { mark, by, only, group, observe, program, since, renewed, leaves });
         Ok((id, true))
+    }
+
+    /// Renames places of declarations that have moved within their files: their tags stay.
+    pub fn rename(&mut self, places: &BTreeMap<String, String>) {
+        for tag in self.tags.values_mut() {
+            if let By::Declared(place) = &mut tag.by
+                && let Some(new) = places.get(place)
+            {
+                place.clone_from(new);
+            }
+        }
     }
 
     /// Clears the tags that a request means; without a name, all of the user's own.

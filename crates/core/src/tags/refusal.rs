@@ -129,6 +129,15 @@ pub enum Refusal {
         /// Machines that exist instead.
         why: String,
     },
+    /// The request is reserved to root and the daemon's user.
+    #[error("only root and the user of the daemon (user {own}) may have its files read again")]
+    NotOperator {
+        /// User of the daemon.
+        own: u32,
+    },
+    /// A file of declared tags cannot be used.
+    #[error("the declared tags stay as they were: {0}")]
+    Files(String),
     /// Another failure.
     #[error("{0}")]
     Failed(String),

@@ -1,6 +1,6 @@
 //! Status of a daemon.
 
-use super::{By, Mark, PortState};
+use super::{By, Mark, PortState, Why};
 use crate::set::CpuSet;
 use crate::time::Span;
 use serde::{Deserialize, Serialize};
@@ -24,6 +24,12 @@ pub struct Status {
     pub moves: u64,
     /// Number of moves refused by the kernel, or because of the thread's own mask.
     pub refused: u64,
+    /// Whether the daemon only observes: it says what it would have moved, and moves nothing.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub observe: bool,
+    /// Number of moves that were withheld because they are only observed.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub withheld: u64,
     /// Number of rounds of sampling and deciding.
     pub looks: u64,
     /// Cost of the daemon.
@@ -72,9 +78,19 @@ pub struct TagStatus {
     pub threads: u32,
     /// Number of moves of its threads.
     pub moves: u64,
+    /// Whether its threads are only observed.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub observe: bool,
     /// Reason why the tag has no effect, if it has none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub fault: Option<String>,
+    /// Last decision about its threads, and the reason why nothing is done.
+    #[serde(default)]
+    pub why: Why,
+}
+
+fn is_zero(number: &u64) -> bool {
+    *number == 0
 }
 
 /// Status of a guest.

@@ -7,7 +7,7 @@ use std::collections::BTreeSet;
 use std::process::Command;
 use trimtab_cli::args::{Cli, Command as Parsed, TuneArgs, TuningsArgs};
 
-const COMMANDS: [&str; 27] = [
+const COMMANDS: [&str; 28] = [
     "hold",
     "resize",
     "release",
@@ -28,6 +28,7 @@ const COMMANDS: [&str; 27] = [
     "tag",
     "untag",
     "status",
+    "reload",
     "guest-agent",
     "tune-team",
     "tune",

@@ -280,6 +280,14 @@ impl Live {
         roots.map(|root| RootFacts { moves: self.parts.affinity.moves(root.id), ..root }).collect()
     }
 
+    /// Returns the roots that cover a thread, ascending.
+    pub fn roots_of(&self, id: ThreadId) -> impl Iterator<Item = RootId> + '_ {
+        let table = self.discovery.table();
+        let thread = table.thread(id);
+        let process = thread.and_then(|thread| Some((table.processes.get(&thread.pid)?, thread.tid)));
+        process.into_iter().flat_map(|(process, tid)| process.meant_by(tid))
+    }
+
     /// Returns the masks that threads have by their own will or their program's.
     pub fn homes(&self) -> BTreeMap<Tid, CpuSet> {
         let home = |id: ThreadId| self.parts.affinity.home(id).cloned();

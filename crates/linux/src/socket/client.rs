@@ -1,12 +1,13 @@
 //! Client of the daemon: one request line, one answer line.
 
 use super::SocketError;
-use super::found::connect_to;
 use crate::sys::peer;
 use rustix::io::Errno;
-use rustix::net::SocketAddrUnix;
+use rustix::net::sockopt::{Timeout, set_socket_timeout};
+use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, connect, socket_with};
 use rustix::process::geteuid;
 use std::io::{ErrorKind, Read, Write};
+use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
@@ -14,8 +15,16 @@ use std::time::{Duration, Instant};
 /// Longest answer, in bytes. Chosen: some thousand tags.
 const ANSWER_MAX: usize = 16 << 20;
 
-/// Pause before the next try, if the daemon's queue is full.
-const RETRY_PAUSE: Duration = Duration::from_millis(20);
+/// Connects, and waits in the kernel for a place in the daemon's queue if that is full: clients
+/// that wait there get their places in order, and one that tried again now and then would lose to
+/// them.
+fn connect_patiently(address: &SocketAddrUnix, patience: Duration) -> Result<OwnedFd, Errno> {
+    let socket = socket_with(AddressFamily::UNIX, SocketType::STREAM, SocketFlags::CLOEXEC, None)?;
+    // No time at all would mean no limit.
+    set_socket_timeout(&socket, Timeout::Send, Some(patience.max(Duration::from_millis(1))))?;
+    connect(&socket, address)?;
+    Ok(socket)
+}
 
 /// A connection to a daemon.
 #[derive(Debug)]
@@ -35,16 +44,16 @@ impl Connection {
         let address = SocketAddrUnix::new(path).map_err(|errno| failed("connecting to", errno))?;
         let begin = Instant::now();
         let socket = loop {
-            match connect_to(&address) {
+            match connect_patiently(&address, patience.saturating_sub(begin.elapsed())) {
                 Ok(socket) => break socket,
+                Err(Errno::INTR) => {}
                 Err(Errno::NOENT | Errno::CONNREFUSED) => {
                     return Err(SocketError::NoListener { path: path.to_owned() });
                 }
                 Err(Errno::ACCESS | Errno::PERM) => {
                     return Err(SocketError::Refused { path: path.to_owned() });
                 }
-                // The queue of connections that wait there is full.
-                Err(Errno::AGAIN) if begin.elapsed() < patience => std::thread::sleep(RETRY_PAUSE),
+                // The queue of connections that wait there was full all the time.
                 Err(Errno::AGAIN) => {
                     let why = format!("it accepted no connection within {patience:?}");
                     return Err(SocketError::Silent { path: path.to_owned(), why });

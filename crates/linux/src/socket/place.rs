@@ -21,6 +21,10 @@ const SOCKET: &str = "socket";
 /// Number of times that a name may come and go before this counts as interference. Chosen: an
 /// honest race needs two.
 const ATTEMPTS_MAX: u32 = 8;
+/// Connections that wait to be accepted. The kernel keeps them in one queue for all users, so a
+/// long one would let a user delay the others; a client that finds it full waits for its place.
+/// Chosen.
+const BACKLOG: i32 = 64;
 /// The byte that is locked.
 const LOCKED: std::ops::Range<u64> = 0..1;
 
@@ -132,6 +136,7 @@ impl Place {
             Err(error) => return Err(self.failed("looking at", error)),
         }
         let listener = UnixListener::bind(&path).map_err(|error| self.failed("listening at", error))?;
+        rustix::net::listen(&listener, BACKLOG).map_err(|error| self.failed("listening at", error))?;
         // Until here others could connect only if the umask lets them write to all new files; the
         // user of each client is checked in any case.
         let mode = if self.open { 0o666 } else { 0o600 };

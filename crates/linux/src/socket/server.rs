@@ -18,11 +18,19 @@ use trimtab_core::time::{Moment, Span};
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 /// Largest number of connections accepted in one turn, so that new clients do not delay those that
 /// are served.
-const ACCEPTS_PER_TURN: usize = 16;
+const ACCEPTS_PER_TURN: usize = 64;
 /// Connections accepted at once, and per second after that: a client that connects over and over
-/// costs no more. Chosen: some 2 % of a CPU.
+/// costs no more. Chosen: some 2 % of a CPU, and a queue of waiting connections that is empty after
+/// moments.
 const CONNECTS_BURST: u32 = 256;
-const CONNECTS_PER_SECOND: u32 = 1_000;
+const CONNECTS_PER_SECOND: u32 = 2_000;
+/// Connections of one user that are served at once, and per second after that; root ten times as
+/// many. Those beyond wait among the user's connections, or are closed if these are too many, so
+/// that the kernel's queue moves on to other users.
+const CONNECTS_OF_USER_BURST: u32 = 128;
+const CONNECTS_OF_USER_PER_SECOND: u32 = 50;
+/// Number of stored rates of users above which those of idle users are dropped.
+const RATES_KEPT_MAX: usize = 1_024;
 
 /// Limits of the server.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -119,6 +127,8 @@ pub struct Server {
     rest: Option<Instant>,
     began: Instant,
     connects: Bucket,
+    /// Connections of each user.
+    of_users: BTreeMap<u32, Bucket>,
     counted: Counted,
 }
 
@@ -134,6 +144,7 @@ impl Server {
             rest: None,
             began: Instant::now(),
             connects: Bucket::new(CONNECTS_BURST, CONNECTS_PER_SECOND),
+            of_users: BTreeMap::new(),
             counted,
         }
     }
@@ -203,10 +214,29 @@ impl Server {
         Ok((heard, others_ready))
     }
 
+    /// Counts a connection of a user.
+    ///
+    /// # Errors
+    /// The user connects too often: the span is the time for which the connection waits.
+    fn count_connection(&mut self, uid: u32, now: Moment) -> Result<(), Span> {
+        if self.of_users.len() > RATES_KEPT_MAX {
+            self.of_users.retain(|_, bucket| !bucket.is_full(now));
+        }
+        let times = if uid == 0 { 10 } else { 1 };
+        let new = || Bucket::new(times * CONNECTS_OF_USER_BURST, times * CONNECTS_OF_USER_PER_SECOND);
+        let wait = match self.of_users.entry(uid).or_insert_with(new).take(now) {
+            Ok(()) => return Ok(()),
+            Err(wait) => wait,
+        };
+        // Behind those of the same user that wait already.
+        let waiting = self.clients.values().filter(|client| client.peer.uid == uid && client.rest.is_some());
+        Err(wait.times(1.0 + waiting.count() as f64))
+    }
+
     fn accept(&mut self, heard: &mut Vec<ClientEvent>) {
         for _ in 0..ACCEPTS_PER_TURN {
-            let now = Span::from(self.began.elapsed());
-            if let Err(wait) = self.connects.take(Moment(0) + now) {
+            let now = Moment(0) + Span::from(self.began.elapsed());
+            if let Err(wait) = self.connects.take(now) {
                 self.rest = Some(Instant::now() + Duration::from(wait));
                 return;
             }
@@ -220,6 +250,7 @@ impl Server {
                 }
             };
             let Ok(credentials) = peer::credentials(&stream) else { continue };
+            let rest = self.count_connection(credentials.uid, now).err();
             if stream.set_nonblocking(true).is_err() {
                 continue;
             }
@@ -230,7 +261,7 @@ impl Server {
             };
             let extra = !self.limits.admits(peer.uid, of(false));
             // The connections that are refused with an answer are bounded in the same way.
-            if extra && !self.limits.admits(peer.uid, of(true)) {
+            if extra && (rest.is_some() || !self.limits.admits(peer.uid, of(true))) {
                 self.counted.dropped += 1;
                 continue;
             }
@@ -247,7 +278,7 @@ impl Server {
                     ended: false,
                     closing: false,
                     extra,
-                    rest: None,
+                    rest: rest.map(|rest| Instant::now() + Duration::from(rest)),
                     progress: Instant::now(),
                 },
             );
@@ -607,6 +638,57 @@ mod tests {
             server.turn(&[], Duration::from_millis(5)).unwrap();
         }
         assert_eq!(server.counted().served, 20);
+    }
+
+    #[test]
+    fn a_user_who_connects_too_often_waits_and_others_do_not() {
+        let (mut server, _folder) = server(LIMITS);
+        let now = Moment(1);
+        for _ in 0..CONNECTS_OF_USER_BURST {
+            assert_eq!(server.count_connection(7, now), Ok(()));
+        }
+        let wait = server.count_connection(7, now).unwrap_err();
+        assert!(wait > Span::ZERO, "{wait}");
+        assert_eq!(server.count_connection(8, now), Ok(()));
+        for _ in 0..10 * CONNECTS_OF_USER_BURST {
+            assert_eq!(server.count_connection(0, now), Ok(()), "root has ten times as many");
+        }
+        assert!(server.count_connection(0, now).is_err());
+        assert_eq!(server.count_connection(7, now + wait), Ok(()));
+    }
+
+    #[test]
+    fn a_connection_that_waits_is_accepted_and_served_in_its_turn() {
+        let limits = Limits { clients: 8, of_user: 8, ..LIMITS };
+        let (mut server, _folder) = server(limits);
+        let own = rustix::process::geteuid().as_raw();
+        server.of_users.insert(own, Bucket::new(1, 1));
+        // The clock does not advance for its rate, and the rest of each is a second or more.
+        server.began = Instant::now() + Duration::from_secs(3_600);
+        let mut clients: Vec<UnixStream> =
+            (0..3).map(|_| UnixStream::connect(server.path()).unwrap()).collect();
+        for client in &mut clients {
+            client.write_all(b"x\n").unwrap();
+        }
+        let (heard, _) = server.turn(&[], Duration::ZERO).unwrap();
+        assert_eq!((heard.len(), server.counted().now), (1, 3), "the queue is empty, and one is heard");
+        let rests: Vec<Instant> = server.clients.values().filter_map(|client| client.rest).collect();
+        assert!(rests.len() == 2 && rests[0] < rests[1], "the third is behind the second");
+        for client in server.clients.values_mut().filter(|client| client.rest.is_some()) {
+            client.rest = Some(Instant::now());
+        }
+        let (heard, _) = server.turn(&[], Duration::from_secs(60)).unwrap();
+        assert_eq!(heard.len(), 2);
+    }
+
+    #[test]
+    fn the_kernels_queue_of_connections_is_short() {
+        let (server, _folder) = server(LIMITS);
+        let address = rustix::net::SocketAddrUnix::new(server.path()).unwrap();
+        let connect = || super::super::found::connect_to(&address);
+        let waiting: Vec<_> = std::iter::from_fn(|| connect().ok()).take(1_000).collect();
+        assert!((32..=128).contains(&waiting.len()), "{}", waiting.len());
+        assert_eq!(connect().unwrap_err(), Errno::AGAIN);
     }
 
     #[test]

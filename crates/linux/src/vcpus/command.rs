@@ -126,6 +126,14 @@ mod tests {
             ("qemu-kvm -name debug-threads=on,guest=a,,b", Qemu, Some("a,b")),
             ("/usr/libexec/qemu-kvm -name debug-threads=on", Qemu, None),
             ("kvm --name=y,process=z", Qemu, Some("y")),
+            // libvirt, Proxmox and KubeVirt (names: NAMESPACE_NAME).
+            ("/usr/bin/qemu-system-x86_64 -name guest=web,debug-threads=on -S -object x", Qemu, Some("web")),
+            ("/usr/bin/kvm -id 100 -name db-1,debug-threads=on -no-shutdown -smp 4", Qemu, Some("db-1")),
+            (
+                "/usr/libexec/qemu-kvm -name guest=default_vm-1,debug-threads=on -S -pidfile /p",
+                Qemu,
+                Some("default_vm-1"),
+            ),
             ("qemu-system-x86_64 -name", Qemu, None),
             ("qemu-system-x86_64 -names q", Qemu, None),
             ("./firecracker --api-sock /s --id fc7", Firecracker, Some("fc7")),

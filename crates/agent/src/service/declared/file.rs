@@ -5,6 +5,7 @@
 
 use glob::Pattern;
 use serde::Deserialize;
+use std::fmt;
 use std::fs;
 use std::io::ErrorKind;
 use std::os::unix::fs::MetadataExt;
@@ -75,6 +76,8 @@ pub(crate) struct Declaration {
     pub(crate) vm: Option<Pattern>,
     /// The group of the tags.
     pub(crate) group: Option<String>,
+    /// Whether the threads are only observed.
+    pub(crate) observe: bool,
 }
 
 /// A process, as far as declarations ask for it.
@@ -90,7 +93,31 @@ pub(crate) struct Candidate {
     pub(crate) cgroups: Vec<String>,
 }
 
+impl fmt::Display for Declaration {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}:", self.place)?;
+        let patterns = [("program", &self.program), ("cgroup", &self.cgroup), ("vm", &self.vm)];
+        for (key, pattern) in patterns {
+            if let Some(pattern) = pattern {
+                write!(f, " {key} {pattern}")?;
+            }
+        }
+        if let Some(user) = self.user {
+            write!(f, " user {user}")?;
+        }
+        if let Some(group) = &self.group {
+            write!(f, ", group {group}")?;
+        }
+        f.write_str(if self.observe { ", only observed" } else { "" })
+    }
+}
+
 impl Declaration {
+    /// Returns whether two declarations differ at most in their places.
+    pub(crate) fn is_like(&self, other: &Self) -> bool {
+        Self { place: other.place.clone(), ..self.clone() } == *other
+    }
+
     /// Returns whether a process meets all conditions but the one about virtual machines.
     pub(crate) fn means(&self, process: &Candidate) -> bool {
         let named = |pattern: &Pattern| match (pattern.as_str().contains('/'), &process.path) {
@@ -122,6 +149,8 @@ struct TagText {
     cgroup: Option<String>,
     vm: Option<String>,
     group: Option<String>,
+    #[serde(default)]
+    observe: bool,
 }
 
 /// Reads all files of a folder, in the order of their names. A folder that does not exist has none.
@@ -186,7 +215,7 @@ pub(crate) fn parse(text: &str, path: &Path, users: &Users) -> Result<Vec<Declar
     let mut declared = Vec::new();
     for spanned in file.tag {
         let at = spanned.span().start;
-        let TagText { program, user, cgroup, vm, group } = spanned.into_inner();
+        let TagText { program, user, cgroup, vm, group, observe } = spanned.into_inner();
         let pattern = |key: &str, text: Option<String>| match text {
             None => Ok(None),
             Some(text) if text.is_empty() => Err(fault(at, format!("{key} is empty"))),
@@ -203,6 +232,7 @@ pub(crate) fn parse(text: &str, path: &Path, users: &Users) -> Result<Vec<Declar
             cgroup: pattern("cgroup", cgroup)?,
             vm: pattern("vm", vm)?,
             group,
+            observe,
         };
         if one.program.is_none() && one.user.is_none() && one.cgroup.is_none() && one.vm.is_none() {
             let known = "program, user, cgroup, vm";

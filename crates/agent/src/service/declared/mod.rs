@@ -18,7 +18,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 use std::thread::{Builder, JoinHandle};
 use std::time::{Duration, Instant};
-use trimtab_core::tags::{By, Mark, Owner, Reach};
+use trimtab_core::tags::{By, Mark, Owner, Reach, Terms};
 use trimtab_linux::process::{self, Pid};
 use trimtab_linux::vcpus::Vms;
 
@@ -39,6 +39,37 @@ pub(super) struct Meant {
     processes: BTreeSet<(usize, ProcessId)>,
     /// Monitors of virtual machines, each with the index of its declaration.
     machines: BTreeSet<(usize, ProcessId)>,
+}
+
+/// Changes of the declarations.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(super) struct Changes {
+    /// Number of declarations now.
+    pub(super) declarations: usize,
+    /// Declarations that went (`- ...`) and came (`+ ...`).
+    pub(super) lines: Vec<String>,
+}
+
+/// Compares declarations, apart from their places. Also returns the new places of those that stay,
+/// by their earlier ones.
+fn compare(before: Vec<Declaration>, now: &[Declaration]) -> (Changes, BTreeMap<String, String>) {
+    let mut left: Vec<Declaration> = before;
+    let (mut moved, mut came) = (BTreeMap::new(), Vec::new());
+    for one in now {
+        // Of equal ones, that at the same place first.
+        let equal = |other: &&(usize, &Declaration)| other.1.is_like(one);
+        let all: Vec<(usize, &Declaration)> = left.iter().enumerate().collect();
+        let same = all.iter().filter(equal).find(|(_, other)| other.place == one.place);
+        match same.or_else(|| all.iter().find(equal)).map(|(at, _)| *at) {
+            Some(at) => {
+                let earlier = left.remove(at);
+                moved.insert(earlier.place, one.place.clone());
+            }
+            None => came.push(format!("+ {one}")),
+        }
+    }
+    let went = left.iter().map(|one| format!("- {one}"));
+    (Changes { declarations: now.len(), lines: went.chain(came).collect() }, moved)
 }
 
 /// The declarations, and the scan for what they mean.
@@ -62,9 +93,12 @@ impl Declared {
         Self { resolver, reach, declarations, next: now, paid: now, scan: None, asked: BTreeSet::new() }
     }
 
-    /// Replaces the declarations. Tags that they do not mean end with the next scan.
-    pub(super) fn replace(&mut self, declarations: Vec<Declaration>, shared: &SharedState) {
-        self.declarations = declarations;
+    /// Replaces the declarations. Tags that they do not mean end with the next scan; those of a
+    /// declaration that only has another line now stay.
+    pub(super) fn replace(&mut self, declarations: Vec<Declaration>, shared: &SharedState) -> Changes {
+        let before = std::mem::replace(&mut self.declarations, declarations);
+        let (changes, moved) = compare(before, &self.declarations);
+        shared.lock().registry.rename(&moved);
         // The indices of a running scan belong to the earlier declarations.
         self.scan = None;
         self.asked.clear();
@@ -72,6 +106,7 @@ impl Declared {
         if self.declarations.is_empty() {
             clear(shared, |_, _| false);
         }
+        changes
     }
 
     /// Starts a scan, if it is time, and takes the result of a finished one. Returns the monitors
@@ -102,9 +137,11 @@ impl Declared {
         wanted
     }
 
-    /// Returns the requester and the group of a declaration's tags; `None` after it was removed.
-    pub(super) fn tag_of(&self, declaration: usize) -> Option<(By, Option<String>)> {
-        self.declarations.get(declaration).map(|one| (By::Declared(one.place.clone()), one.group.clone()))
+    /// Returns the requester and the terms of a declaration's tags; `None` after it was removed.
+    pub(super) fn tag_of(&self, declaration: usize) -> Option<(By, Terms)> {
+        let one = self.declarations.get(declaration)?;
+        let terms = Terms { only: None, group: one.group.clone(), observe: one.observe };
+        Some((By::Declared(one.place.clone()), terms))
     }
 
     /// Forgets that a monitor is looked up: it was found, or is asked for again.
@@ -128,9 +165,9 @@ impl Declared {
         });
         let mut state = shared.lock();
         for &(at, (pid, start)) in &meant.processes {
-            if let Some((by, group)) = self.tag_of(at) {
+            if let Some((by, terms)) = self.tag_of(at) {
                 // If there are too many tags already, this one is dropped.
-                let _ = state.registry.declare(by, Mark::Process { pid, start }, group, now);
+                let _ = state.registry.declare(by, Mark::Process { pid, start }, terms, now);
             }
         }
         let tagged: BTreeSet<(usize, ProcessId)> = state

@@ -3,7 +3,7 @@
 //! An [`Account`](super::Account) keeps a tally. A caller that needs no more than this can keep a
 //! tally alone, at negligible cost.
 
-use crate::balance::{Finding, Outcome, Settled};
+use crate::balance::{Finding, Outcome, Refusal, Settled};
 use crate::drive::Step;
 use crate::observe::Metric;
 use serde::Serialize;
@@ -17,6 +17,9 @@ pub struct Tally {
     pub applied: u64,
     /// Moves and releases that the kernel or the host refused.
     pub refused: u64,
+    /// Moves and releases that the host withheld, since it only observes.
+    #[serde(skip_serializing_if = "is_zero")]
+    pub withheld: u64,
     /// Moves and releases of threads that had already ended.
     pub vanished: u64,
     /// Number of threads seen, ended ones included.
@@ -57,10 +60,15 @@ impl Tally {
     fn settle(&mut self, outcome: &Outcome) {
         match outcome.end {
             Settled::Applied => self.applied += 1,
+            Settled::Refused(Refusal::Observed) => self.withheld += 1,
             Settled::Refused(_) => self.refused += 1,
             Settled::Vanished => self.vanished += 1,
             // The outcome comes in a later sample.
             Settled::Pending => {}
         }
     }
+}
+
+fn is_zero(number: &u64) -> bool {
+    *number == 0
 }

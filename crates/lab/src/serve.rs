@@ -1,9 +1,5 @@
 //! `trimtab serve`: the service that balances all tagged threads of the machine.
 
-use crate::args::ServeArgs;
-use crate::exit::{self, Exit};
-use crate::say::Volume;
-use crate::world::World;
 use anyhow::Result;
 use rustix::process::geteuid;
 use std::path::PathBuf;
@@ -11,7 +7,11 @@ use std::sync::Arc;
 use trimtab_agent::narrator::Narrator;
 use trimtab_agent::recorder::Recorder;
 use trimtab_agent::service::{self, ServiceEnd, ServiceOptions};
+use trimtab_cli::args::ServeArgs;
 use trimtab_core::balance::Settings;
+use trimtab_front::diagnostics::Volume;
+use trimtab_front::exit::{self, Exit};
+use trimtab_front::process_env::World;
 use trimtab_hold::site_facts::Situation;
 
 /// Exit status of a service whose terminal was closed: that of a program ended by SIGHUP.
@@ -37,6 +37,8 @@ fn serve(world: &World, args: &ServeArgs) -> Result<u8> {
         pinned: args.pinned,
         guests: args.guest.clone(),
         declared: args.declared.clone().or_else(|| declared_folder(world)),
+        observe: args.observe,
+        metrics: args.metrics.clone(),
     };
     let machine = || Ok(Situation::live(world, false)?.machine);
     Ok(match service::serve(&world.paths(), options, recorder, machine, &narrator)? {
