@@ -92,6 +92,7 @@ pub mod liveness;
 pub mod membership;
 pub mod meter;
 pub mod publish;
+mod race_detector;
 pub mod rank;
 pub mod reduce;
 pub mod rounds;

@@ -129,11 +129,11 @@ impl Rank {
         Ok(rank)
     }
 
-    /// Gives a team made of this one this team's mask, meter and table source. Lazy tuning starts
+    /// Gives a team made of this one this team's mask, observers and table source. Lazy tuning starts
     /// again, because the ranks are others.
     fn teach(&self, rank: &mut Rank) {
         rank.mask = self.mask;
-        rank.meter = self.meter;
+        rank.observers = self.observers;
         rank.lazy = self.lazy.as_ref().map(|_| Rc::new(Lazy::new()));
     }
 

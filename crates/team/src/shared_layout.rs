@@ -82,7 +82,7 @@ impl Lines {
     pub fn new() -> Self {
         let zero = || AtomicU64::new(0);
         Self {
-            intent: Intent(Words::default()),
+            intent: Intent { words: Words::default(), waits: zero() },
             slots: std::array::from_fn(|_| Flag::new()),
             done: Flag::new(),
             rounds: std::array::from_fn(|_| Flag::new()),
@@ -249,7 +249,11 @@ impl Alarm {
 /// that has not changed and is of one call ([`crate::call::is_whole`]).
 #[repr(C, align(128))]
 #[derive(Debug)]
-pub struct Intent(Words);
+pub struct Intent {
+    words: Words,
+    /// The rank for which this rank waits, plus one; zero if it does not wait.
+    waits: AtomicU64,
+}
 
 /// The description of an operation, in shared memory.
 #[repr(C)]
@@ -293,12 +297,23 @@ impl Intent {
     /// Publishes the operation that begins.
     #[inline(always)]
     pub fn post(&self, said: Posted) {
-        self.0.post(said);
+        self.words.post(said);
     }
 
     /// Returns the description as it is now.
     pub fn current(&self) -> Posted {
-        self.0.current()
+        self.words.current()
+    }
+
+    /// Publishes the rank for which this rank waits, for reports; `None` if it no longer waits.
+    pub fn post_wait(&self, of: Option<u32>) {
+        self.waits.store(of.map_or(0, |of| u64::from(of) + 1), Ordering::Relaxed);
+    }
+
+    /// Returns the rank for which this rank waits, or [`crate::endpoint::ALL_RANKS`]; `None` if it
+    /// does not wait, or for a started call.
+    pub fn waits_for(&self) -> Option<u32> {
+        u32::try_from(self.waits.load(Ordering::Relaxed).checked_sub(1)?).ok()
     }
 }
 
@@ -355,6 +370,11 @@ impl Area {
     #[inline(always)]
     pub fn ranks(&self) -> u32 {
         self.ranks
+    }
+
+    /// Returns the address of the flags in this process.
+    pub fn address(&self) -> *const u8 {
+        self.control
     }
 
     /// Returns the bytes of a cell.

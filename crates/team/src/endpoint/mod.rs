@@ -10,6 +10,7 @@
 mod barriers;
 mod checked;
 mod differences;
+mod roots;
 mod shown;
 
 pub use checked::{HANG_REPORT_AFTER, POISON};
@@ -388,13 +389,18 @@ impl Endpoint {
             }
             left -= 1;
         }
-        linger(
-            flag,
-            wanted,
-            &self.waits.patience,
-            self.private,
-            &Waiting { endpoint: self, flag, wanted, of },
-        )
+        self.linger(flag, wanted, of)
+    }
+
+    /// Waits beyond the first spins, and shows the other ranks for which rank this one waits.
+    #[cold]
+    fn linger(&self, flag: &Flag, wanted: Ticket, of: u32) -> Result<u64> {
+        let intent = &self.area.lines(self.rank).intent;
+        intent.post_wait(Some(of));
+        let faults = Waiting { endpoint: self, flag, wanted, of };
+        let outcome = linger(flag, wanted, &self.waits.patience, self.private, &faults);
+        intent.post_wait(None);
+        outcome
     }
 
     /// Waits until this rank's slot of a ticket is free again.
