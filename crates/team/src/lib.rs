@@ -84,6 +84,7 @@ pub mod call;
 pub mod call_log;
 pub mod cma;
 pub mod collectives;
+pub mod cpus;
 pub mod endpoint;
 pub mod error;
 pub mod flag;

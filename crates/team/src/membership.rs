@@ -145,11 +145,12 @@ impl Rank {
         heap: (*mut u8, usize),
     ) -> Endpoint {
         let old = &self.endpoint;
-        let patience = Patience::new(old.waits.patience.policy(), old.crowded);
-        let endpoint = Endpoint::new(area, rank, old.crowded, old.private, patience, liveness, heap);
+        let patience = Patience::new(old.waits.patience.policy(), old.crowded());
+        let endpoint = Endpoint::new(area, rank, old.crowded(), old.private, patience, liveness, heap);
         endpoint.set_deadline(old.waits.deadline.get());
         endpoint.set_interrupt(old.waits.interrupt.get());
         endpoint.set_checked(old.is_checked());
+        endpoint.follow_masks(old.follows_masks());
         endpoint
     }
 

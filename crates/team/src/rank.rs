@@ -188,9 +188,10 @@ impl Rank {
     }
 
     /// Returns whether there are more ranks than CPUs for them, by the masks of all ranks and the
-    /// quota. If so, no rank spins ([`crate::wait`]). [`Self::install`] has an example.
+    /// quota. If so, no rank spins ([`crate::wait`]). Masks that change later count from the 320th
+    /// call at the latest ([`crate::endpoint::PERIOD`]). [`Self::install`] has an example.
     pub fn crowded(&self) -> bool {
-        self.endpoint.crowded
+        self.endpoint.crowded()
     }
 
     /// Returns whether ranks that are processes read each other's memory in long calls

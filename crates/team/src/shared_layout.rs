@@ -90,7 +90,7 @@ impl Lines {
             released: Flag::new(),
             alarm: Alarm(sync::AtomicU64::new(0)),
             mask: Mask(std::array::from_fn(|_| zero())),
-            quota: Quota(zero()),
+            quota: Quota { quota: zero(), cpu: zero() },
             finding: CallMismatch { of: zero(), theirs: Words::default(), ours: Words::default() },
             touching: Touching(sync::AtomicU64::new(0)),
             mark: PublishedMark { at: zero(), number: zero() },
@@ -123,21 +123,37 @@ impl Mask {
     }
 }
 
-/// CPU quota of a rank, in CPUs. A rank publishes it after its mask: from then on both can be read.
+/// CPU quota of a rank, in CPUs, and the CPU on which it runs. A rank publishes the quota after its
+/// mask: from then on both can be read.
 #[repr(C, align(128))]
 #[derive(Debug)]
-pub struct Quota(AtomicU64);
+pub struct Quota {
+    quota: AtomicU64,
+    /// The CPU plus one; zero if it is not known.
+    cpu: AtomicU64,
+}
 
 impl Quota {
     /// Publishes the quota; `u32::MAX` without a bound.
     pub fn publish(&self, processors: u32) {
-        self.0.store(u64::from(processors) + 1, Ordering::Release);
+        self.quota.store(u64::from(processors) + 1, Ordering::Release);
     }
 
     /// Returns the published quota; `None` before it is published.
     pub fn published(&self) -> Option<u32> {
-        let told = self.0.load(Ordering::Acquire).checked_sub(1)?;
+        let told = self.quota.load(Ordering::Acquire).checked_sub(1)?;
         Some(u32::try_from(told).unwrap_or(u32::MAX))
+    }
+
+    /// Publishes the CPU on which the rank runs.
+    pub fn publish_cpu(&self, cpu: Option<u32>) {
+        self.cpu.store(cpu.map_or(0, |cpu| u64::from(cpu) + 1), Ordering::Relaxed);
+    }
+
+    /// Returns the CPU that was published last.
+    #[inline(always)]
+    pub fn cpu(&self) -> Option<u32> {
+        u32::try_from(self.cpu.load(Ordering::Relaxed).checked_sub(1)?).ok()
     }
 }
 

@@ -5,16 +5,15 @@
 //! can be sent to and shared with other threads. A thread becomes a rank by [`Team::join`], which
 //! returns when all seats are taken. After that no further thread can join.
 
-mod cpus;
 mod members;
 mod options;
 
-pub use cpus::crowded_here;
 pub use options::{CHECK_VARIABLE, Options, TABLES_VARIABLE, Tables};
 
 use crate::algorithm_table::AlgorithmTable;
 use crate::cache_groups::{self, Groups};
 use crate::cma::{self, Offer};
+use crate::cpus::{allowed, quota};
 use crate::endpoint::Endpoint;
 use crate::flag::LINE_BYTES;
 use crate::race_detector::RaceDetector;
@@ -31,7 +30,6 @@ use crate::tune::lazy::Lazy;
 use crate::tune::store;
 use crate::wait::{Patience, Policy};
 use crate::{Error, Result};
-use cpus::{allowed, quota};
 use options::{check_wanted, least_cell};
 use std::os::fd::{AsRawFd, BorrowedFd};
 use std::rc::Rc;
@@ -404,8 +402,9 @@ impl Team {
         let usable = usable.min(quotas.min().unwrap_or(u32::MAX));
         let crowded = self.geometry.ranks > usable.max(1);
         // Ranks that have left since count as well, so that all ranks compute the same value.
-        let private =
-            (0..self.geometry.ranks).all(|rank| SharedSeat::is_ours(&self.mapping, &self.geometry, rank));
+        let namespace = crate::liveness::namespace();
+        let private = (0..self.geometry.ranks)
+            .all(|rank| SharedSeat::is_ours(&self.mapping, &self.geometry, rank, namespace));
         let endpoint = Endpoint::new(
             area,
             seat.rank(),
@@ -446,6 +445,7 @@ impl Team {
         // therefore no rank continues before all have reached this point.
         rank.barrier()?;
         rank.endpoint.set_checked(said[4] != 0);
+        rank.endpoint.follow_masks(true);
         if said[1] != 0 {
             rank.lazy = Some(Rc::new(Lazy::new()));
         }

@@ -53,8 +53,8 @@ impl Endpoint {
         unsafe { std::ptr::write_bytes(block, POISON, bytes) };
     }
 
-    /// Returns the last calls and changes of the heap of all ranks, and for which rank each waits,
-    /// as text of a line each.
+    /// Returns the last calls and changes of the heap of all ranks, the CPU on which each began its
+    /// last call, and for which rank each waits, as text of a line each.
     pub fn report(&self) -> String {
         let mut text = String::new();
         for rank in 0..self.ranks() {
@@ -65,13 +65,14 @@ impl Endpoint {
                 (false, true) => "has died",
                 (false, false) => "is alive",
             };
+            let place = lines.quota.cpu().map_or(String::new(), |cpu| format!(" on CPU {cpu}"));
             let own = if rank == self.rank { " (this rank)" } else { "" };
             let waits = match lines.intent.waits_for() {
                 Some(ALL_RANKS) => " and waits for all ranks".to_owned(),
                 Some(of) if of < self.ranks() => format!(" and waits for rank {of}"),
                 _ => String::new(),
             };
-            let _ = writeln!(text, "rank {rank}{own} {state}{waits}; its last calls:");
+            let _ = writeln!(text, "rank {rank}{own} {state}{place}{waits}; its last calls:");
             let line = |said: &Posted| describe(said.what, said.count, said.root);
             for said in lines.calls.all() {
                 let _ = writeln!(text, "  call {}: {}", said.number, line(&said));

@@ -30,7 +30,7 @@ const OPTIONS: [&[&str]; 28] = [
     &["--share"],
     &["--or-fewer"],
     &["--wait", "--wait=1s --priority=-1"],
-    &["--ranks=1", "--ranks=2 --prefix", "--ranks=3 --grace=1", "--ranks=2 --as-rank"],
+    &["--ranks=1", "--ranks=2 --prefix", "--ranks=3 --grace=1", "--ranks=2 --heap=32M", "--ranks=2 --as-rank"],
     &["--strict"],
     &["--threads=1", "--threads=3"],
     &["--fit=auto", "--fit=keep", "--fit=budget", "--fit=limit"],
