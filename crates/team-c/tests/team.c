@@ -257,6 +257,13 @@ static void *work(void *number) {
         code = me == 0 ? trimtab_barrier(left) : trimtab_broadcast(left, &value, 1, TRIMTAB_U64, 0, TRIMTAB_MINE);
     }
     IS(code == TRIMTAB_MISMATCH);
+    /* The calls of all ranks: in the error's text if calls are checked. */
+    const char *check = getenv("TRIMTAB_TEAM_CHECK");
+    IS((strstr(trimtab_last_error(), "its last calls") != NULL) == (check && !strcmp(check, "on")));
+    char report[4096];
+    OK(trimtab_report(left, report, sizeof report));
+    IS(strstr(report, "rank 0") && strstr(report, "rank 1") && strstr(report, "broadcast of 1 u64 with root 0"));
+    FAILS(TRIMTAB_ARGUMENT, trimtab_report(left, report, 9));
     OK(trimtab_recover(left, 10000000000, &usable));
     FAILS(TRIMTAB_ARGUMENT, trimtab_barrier(left));
     OK(trimtab_barrier(usable));
