@@ -53,26 +53,34 @@ pub(crate) fn quota() -> Option<u32> {
 
 /// Reader of the number of the CPU on which the thread runs that made it.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct CpuReader(Option<*const AtomicU32>);
+pub(crate) struct CpuReader(*const AtomicU32);
+
+/// Number of no CPU.
+pub(crate) const NO_CPU: u32 = u32::MAX;
+/// What is read if the kernel updates no word.
+static UNKNOWN: AtomicU32 = AtomicU32::new(NO_CPU);
 
 impl CpuReader {
-    /// Returns this thread's reader: a word that the kernel updates (`rseq`), if the C library has
-    /// registered one.
+    /// Returns this thread's reader: of a word that the kernel updates (`rseq`), if the C library
+    /// has registered one.
     pub(crate) fn of_this_thread() -> Self {
-        Self(registered_word())
+        Self(registered_word().unwrap_or(&raw const UNKNOWN))
     }
 
-    /// Returns the CPU's number; `None` if only a call of the kernel would give it.
+    /// Returns the CPU's number; [`NO_CPU`] if only a call of the kernel would give it.
     #[inline(always)]
-    pub(crate) fn cpu(self) -> Option<u32> {
-        // SAFETY: the word belongs to this thread, which made the reader and lives.
-        self.0.map(|word| unsafe { (*word).load(Ordering::Relaxed) })
+    pub(crate) fn cpu(self) -> u32 {
+        // SAFETY: the word belongs to this thread, which made the reader and lives, or is static.
+        unsafe { (*self.0).load(Ordering::Relaxed) }
     }
 
     /// Returns the CPU's number, by a call of the kernel if necessary.
-    pub(crate) fn cpu_by_any_means(self) -> Option<u32> {
-        // SAFETY: it has no preconditions.
-        self.cpu().or_else(|| u32::try_from(unsafe { libc::sched_getcpu() }).ok())
+    pub(crate) fn cpu_by_any_means(self) -> u32 {
+        match self.cpu() {
+            // SAFETY: it has no preconditions.
+            NO_CPU => u32::try_from(unsafe { libc::sched_getcpu() }).unwrap_or(NO_CPU),
+            cpu => cpu,
+        }
     }
 }
 
@@ -131,8 +139,8 @@ mod tests {
                 libc::CPU_SET(cpu, &mut set);
                 assert_eq!(libc::sched_setaffinity(0, size_of_val(&set), &raw const set), 0);
             }
-            assert_eq!(reader.cpu_by_any_means(), Some(cpu as u32));
-            assert!(reader.cpu().is_none_or(|read| read == cpu as u32));
+            assert_eq!(reader.cpu_by_any_means(), cpu as u32);
+            assert!([NO_CPU, cpu as u32].contains(&reader.cpu()));
         }
     }
 }

@@ -53,10 +53,7 @@ impl RaceDetector {
                     release: exported(c"__tsan_release")?,
                     acquire: exported(c"__tsan_acquire")?,
                     ignore: [
-                        [
-                            exported(c"AnnotateIgnoreReadsBegin")?,
-                            exported(c"AnnotateIgnoreWritesBegin")?,
-                        ],
+                        [exported(c"AnnotateIgnoreReadsBegin")?, exported(c"AnnotateIgnoreWritesBegin")?],
                         [exported(c"AnnotateIgnoreReadsEnd")?, exported(c"AnnotateIgnoreWritesEnd")?],
                     ],
                 })

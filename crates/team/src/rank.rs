@@ -30,8 +30,8 @@ use pending::Started;
 use std::cell::RefCell;
 use std::collections::VecDeque;
 use std::rc::Rc;
-use std::sync::Once;
 use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Once, OnceLock};
 
 /// Incremented in each forked child, so that a handle can check whether it belongs to this process.
 static GENERATION: AtomicU32 = AtomicU32::new(0);
@@ -65,7 +65,7 @@ pub struct Rank {
     /// The seat, which is left when dropped; `None` in sub-teams.
     pub(crate) seat: Option<(TakenSeat, Whole)>,
     /// Reports the calls that the program makes.
-    pub(crate) observers: Option<Observers>,
+    pub(crate) observers: Option<&'static Observers>,
     /// Measures algorithms in the program's calls.
     pub(crate) lazy: Option<Rc<Lazy>>,
     /// CPUs that the team's ranks may use, all together.
@@ -77,7 +77,7 @@ pub struct Rank {
 }
 
 /// Receivers of a rank's calls: a measuring shim, and a race detector.
-#[derive(Clone, Copy, Debug)]
+#[derive(Debug)]
 pub(crate) struct Observers {
     meter: Option<Meter>,
     detector: Option<RaceDetector>,
@@ -85,9 +85,13 @@ pub(crate) struct Observers {
 
 impl Observers {
     /// Returns those in this process, if there are any.
-    pub(crate) fn of_process() -> Option<Self> {
-        let (meter, detector) = (Meter::of_process(), RaceDetector::of_process());
-        (meter.is_some() || detector.is_some()).then_some(Self { meter, detector })
+    pub(crate) fn of_process() -> Option<&'static Self> {
+        static FOUND: OnceLock<Option<Observers>> = OnceLock::new();
+        let found = FOUND.get_or_init(|| {
+            let (meter, detector) = (Meter::of_process(), RaceDetector::of_process());
+            (meter.is_some() || detector.is_some()).then_some(Observers { meter, detector })
+        });
+        found.as_ref()
     }
 }
 
@@ -168,7 +172,7 @@ impl Rank {
     /// let rank = team.join(None)?;
     /// rank.barrier()?;
     /// let words = rank.describe_error(&Error::Timeout(Duration::from_secs(1)));
-    /// assert!(words.contains("within 1s") && words.contains("call 1: barrier"), "{words}");
+    /// assert!(words.contains("within 1s") && words.contains("rank 0"), "{words}");
     /// # Ok::<(), trimtab_team::Error>(())
     /// ```
     pub fn describe_error(&self, error: &Error) -> String {
@@ -290,7 +294,7 @@ impl Rank {
     }
 
     #[cold]
-    fn before(&self, observers: Observers) -> (Option<(Meter, u64)>, Option<ObservedCall>) {
+    fn before(&self, observers: &Observers) -> (Option<(Meter, u64)>, Option<ObservedCall>) {
         let meter = observers.meter.map(|meter| (meter, Meter::now()));
         (meter, observers.detector.map(|detector| detector.call(self.address())))
     }

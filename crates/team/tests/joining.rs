@@ -94,9 +94,8 @@ fn as_many_ranks() {
 #[test]
 fn two_hundred_and_forty_ranks_of_four_processes_join_and_work() {
     let team = Team::new(Options { heap: 4096, cell: 1024, ..Options::new(PROCESSES * THREADS) }).unwrap();
-    let children = (1..PROCESSES).map(|process| {
-        spawn(&team, process * THREADS, "as_many_ranks", &[("TEAM_TEST_MANY", 1)])
-    });
+    let children = (1..PROCESSES)
+        .map(|process| spawn(&team, process * THREADS, "as_many_ranks", &[("TEAM_TEST_MANY", 1)]));
     let children: Vec<_> = children.collect();
     work_as(&team, 0);
     for mut child in children {

@@ -307,7 +307,9 @@ fn ranks_of_a_job_with_different_temporary_folders_meet() {
 fn another_user_who_has_the_folder_and_a_name_of_a_job_does_not_prevent_it() {
     // SAFETY: no preconditions.
     if unsafe { libc::geteuid() } != 0 {
-        eprintln!("SKIPPED (1): another_user_who_has_the_folder...: only root can start processes of other users");
+        eprintln!(
+            "SKIPPED (1): another_user_who_has_the_folder...: only root can start processes of other users"
+        );
         return;
     }
     let folder = Folder::new("taken");

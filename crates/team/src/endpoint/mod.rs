@@ -517,7 +517,7 @@ impl Endpoint {
             let whole = crate::call::is_whole(&theirs);
             let differs = theirs.number == ours.number && theirs.signature != ours.signature;
             // Ranks that differed in an earlier call may wait for each other in different calls.
-            if stays && whole && (differs || self.earlier_difference(rank).is_some()) {
+            if stays && whole && (differs || self.logged_difference(rank).is_some()) {
                 return Some(rank);
             }
         }

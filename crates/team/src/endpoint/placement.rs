@@ -17,7 +17,7 @@
 use super::{ALL_RANKS, Endpoint};
 use crate::algorithm_table::AlgorithmTable;
 use crate::barrier::Barrier;
-use crate::cpus::{CpuReader, allowed};
+use crate::cpus::{CpuReader, NO_CPU, allowed};
 use crate::flag::{Flag, Ticket, reached};
 use crate::shared_layout::{Mask, SLOT_COUNT};
 use crate::wait::Policy;
@@ -43,14 +43,14 @@ const YIELD_MAX: Duration = Duration::from_millis(1);
 pub(crate) struct Placement {
     reader: CpuReader,
     /// The CPU that was published last.
-    shown: Cell<Option<u32>>,
+    shown: Cell<u32>,
     /// Whether masks are read while the team works.
     follows: Cell<bool>,
 }
 
 impl Placement {
     pub(crate) fn new() -> Self {
-        Self { reader: CpuReader::of_this_thread(), shown: Cell::new(None), follows: Cell::new(false) }
+        Self { reader: CpuReader::of_this_thread(), shown: Cell::new(NO_CPU), follows: Cell::new(false) }
     }
 }
 
@@ -70,7 +70,7 @@ impl Endpoint {
     #[inline(always)]
     pub(super) fn note_placement(&self, number: u64) {
         let cpu = self.placement.reader.cpu();
-        if cpu != self.placement.shown.get() && cpu.is_some() {
+        if cpu != self.placement.shown.get() {
             self.show_cpu(cpu);
         }
         if number.is_multiple_of(PERIOD_READ) {
@@ -80,15 +80,16 @@ impl Endpoint {
 
     /// Publishes the CPU of a rank that must ask the kernel for it, before a long wait.
     pub(super) fn note_cpu(&self) {
-        if self.placement.follows.get() && self.placement.reader.cpu().is_none() {
-            self.show_cpu(self.placement.reader.cpu_by_any_means());
+        if self.placement.follows.get() && self.placement.reader.cpu() == NO_CPU {
+            let cpu = self.placement.reader.cpu_by_any_means();
+            self.area.lines(self.rank).quota.publish_cpu((cpu != NO_CPU).then_some(cpu));
         }
     }
 
     #[cold]
-    fn show_cpu(&self, cpu: Option<u32>) {
+    fn show_cpu(&self, cpu: u32) {
         self.placement.shown.set(cpu);
-        self.area.lines(self.rank).quota.publish_cpu(cpu);
+        self.area.lines(self.rank).quota.publish_cpu((cpu != NO_CPU).then_some(cpu));
     }
 
     #[cold]
@@ -154,7 +155,7 @@ impl Endpoint {
         match self.area.lines(of).quota.cpu() {
             // Nothing is published in a model, and by ranks without a C library that registers.
             None => false,
-            theirs => theirs == self.placement.reader.cpu_by_any_means(),
+            Some(theirs) => theirs == self.placement.reader.cpu_by_any_means(),
         }
     }
 

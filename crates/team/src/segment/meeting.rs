@@ -116,7 +116,9 @@ impl Meeting {
     fn addresses(&self) -> Result<Vec<SocketAddrUnix>> {
         let failed = |e: Errno| Error::system("making an address to meet at", e);
         let path = self.path.iter().map(|path| SocketAddrUnix::new(path.as_path()));
-        path.chain(self.names.iter().map(|name| address(name))).collect::<Result<_, _>>().map_err(failed)
+        path.chain(self.names.iter().map(|name| address(name)))
+            .collect::<std::result::Result<_, Errno>>()
+            .map_err(failed)
     }
 }
 

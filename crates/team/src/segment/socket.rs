@@ -98,10 +98,7 @@ impl Host {
         let listener = UnixListener::bind(path).map_err(failed("listening for ranks"))?;
         listener.set_nonblocking(true).map_err(failed("listening for ranks"))?;
         let about = std::fs::symlink_metadata(path).map_err(failed("looking at the socket"))?;
-        Ok(Self {
-            listeners: vec![listener],
-            file: Some((path.to_owned(), (about.dev(), about.ino()))),
-        })
+        Ok(Self { listeners: vec![listener], file: Some((path.to_owned(), (about.dev(), about.ino()))) })
     }
 
     /// Returns the host that listens at a socket without a file, which does not block.

@@ -98,9 +98,8 @@ impl Team {
     fn members(&self, rank: u32) -> Members {
         let namespace = crate::liveness::namespace();
         let holder = |rank| SharedSeat::holder_from(&self.mapping, &self.geometry, rank, namespace);
-        let holders: Vec<(u32, SeatHolder)> = (0..self.geometry.ranks)
-            .filter_map(|rank| holder(rank).map(|holder| (rank, holder)))
-            .collect();
+        let holders: Vec<(u32, SeatHolder)> =
+            (0..self.geometry.ranks).filter_map(|rank| holder(rank).map(|holder| (rank, holder))).collect();
         let own = std::process::id();
         Members {
             watch: LivenessWatch::new(rank, own, &holders),
