@@ -14,7 +14,7 @@
 //! fewer: a race between such ranks is not reported.
 
 use std::ffi::{c_char, c_int, c_void};
-use std::sync::OnceLock;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 /// `__tsan_acquire` and `__tsan_release`.
 type OrderFn = unsafe extern "C" fn(*mut c_void);
@@ -30,34 +30,45 @@ pub(crate) struct RaceDetector {
     ignore: [[IgnoreFn; 2]; 2],
 }
 
-/// Returns an exported function of the process.
-///
-/// # Safety
-/// `F` is the type of the function.
-unsafe fn exported<F: Copy>(name: &std::ffi::CStr) -> Option<F> {
-    assert_eq!(size_of::<F>(), size_of::<*mut c_void>());
-    // SAFETY: the name is a C string.
-    let found = unsafe { libc::dlsym(libc::RTLD_DEFAULT, name.as_ptr()) };
-    // SAFETY: not null, and so the function, which is of this type by the caller's promise.
-    (!found.is_null()).then(|| unsafe { std::mem::transmute_copy::<*mut c_void, F>(&found) })
-}
+/// Names of the runtime's functions.
+const NAMES: [&std::ffi::CStr; 6] = [
+    c"__tsan_release",
+    c"__tsan_acquire",
+    c"AnnotateIgnoreReadsBegin",
+    c"AnnotateIgnoreWritesBegin",
+    c"AnnotateIgnoreReadsEnd",
+    c"AnnotateIgnoreWritesEnd",
+];
+
+/// Addresses of these functions, once they were searched. Atomic, because the detector would report
+/// the accesses to any other kind of cell.
+static FOUND: [AtomicUsize; NAMES.len()] = [const { AtomicUsize::new(0) }; NAMES.len()];
+static SEARCHED: AtomicBool = AtomicBool::new(false);
 
 impl RaceDetector {
     /// Returns the detector in this process, if there is one.
     pub(crate) fn of_process() -> Option<Self> {
-        static FOUND: OnceLock<Option<RaceDetector>> = OnceLock::new();
-        *FOUND.get_or_init(|| {
-            // SAFETY: the types are those of ThreadSanitizer's interface, which is stable.
-            unsafe {
-                Some(RaceDetector {
-                    release: exported(c"__tsan_release")?,
-                    acquire: exported(c"__tsan_acquire")?,
-                    ignore: [
-                        [exported(c"AnnotateIgnoreReadsBegin")?, exported(c"AnnotateIgnoreWritesBegin")?],
-                        [exported(c"AnnotateIgnoreReadsEnd")?, exported(c"AnnotateIgnoreWritesEnd")?],
-                    ],
-                })
+        if !SEARCHED.load(Ordering::Acquire) {
+            // Threads that search at the same time find the same.
+            for (found, name) in FOUND.iter().zip(NAMES) {
+                // SAFETY: the name is a C string.
+                let address = unsafe { libc::dlsym(libc::RTLD_DEFAULT, name.as_ptr()) };
+                found.store(address.expose_provenance(), Ordering::Relaxed);
             }
+            SEARCHED.store(true, Ordering::Release);
+        }
+        let address = |at: usize| {
+            let address = FOUND[at].load(Ordering::Relaxed);
+            (address != 0).then(|| std::ptr::with_exposed_provenance::<c_void>(address))
+        };
+        // SAFETY: not null, and of this type in ThreadSanitizer's interface, which is stable.
+        let order = |at| address(at).map(|found| unsafe { std::mem::transmute::<_, OrderFn>(found) });
+        // SAFETY: as above.
+        let ignore = |at| address(at).map(|found| unsafe { std::mem::transmute::<_, IgnoreFn>(found) });
+        Some(Self {
+            release: order(0)?,
+            acquire: order(1)?,
+            ignore: [[ignore(2)?, ignore(3)?], [ignore(4)?, ignore(5)?]],
         })
     }
 
