@@ -323,7 +323,7 @@ fn parse_file<T>(path: PathBuf, parse: fn(&[u8]) -> Result<T, &'static str>) -> 
 
 /// Converts clock ticks of the kernel's interface.
 pub(crate) fn from_ticks(ticks: u64) -> Duration {
-    let per_second = rustix::param::clock_ticks_per_second().max(1);
+    let per_second = crate::sys::clock::ticks_per_second();
     Duration::from_secs(ticks / per_second)
         + Duration::from_nanos((ticks % per_second) * 1_000_000_000 / per_second)
 }

@@ -30,9 +30,10 @@ pub const PERIOD: u64 = 256;
 pub const PERIOD_READ: u64 = 64;
 const _: () = assert!(PERIOD_READ > 2 * SLOT_COUNT as u64 && PERIOD.is_multiple_of(PERIOD_READ));
 
-/// Spins before a rank checks whether the awaited rank is on its own CPU: longer than most waits of
-/// ranks that have a CPU each.
-const SPINS_FIRST: u32 = 64;
+/// Looks at the flag before the first pause and the check whether the awaited rank is on this CPU:
+/// they take as long as most waits of ranks that have a CPU each. A pause takes up to 40 ns, which
+/// would delay the moment at which the rank sees the flag.
+const LOOKS_FIRST: u32 = 100;
 /// Yields to such a rank, which take half of the usual first spin if no thread wants the CPU.
 const YIELDS_TO_RANK: u32 = 100;
 /// Longest time for them: then another thread has the CPU.
@@ -135,18 +136,29 @@ impl Endpoint {
     #[inline(always)]
     pub(super) fn spin(&self, flag: &Flag, wanted: Ticket, of: u32) -> Option<u64> {
         let spins = self.waits.patience.spins();
-        let first = spins.min(SPINS_FIRST);
-        if let Some(word) = spin(flag, wanted, first) {
-            return Some(word);
+        if spins == 0 {
+            return None;
         }
-        if first > 0
-            && of != ALL_RANKS
+        for _ in 0..LOOKS_FIRST {
+            let word = flag.load();
+            if reached(word as Ticket, wanted) {
+                return Some(word);
+            }
+        }
+        if of != ALL_RANKS
             && self.shares_cpu(of)
             && let Some(word) = self.yield_to(flag, wanted, of)
         {
             return Some(word);
         }
-        spin(flag, wanted, spins - first)
+        for _ in 0..spins {
+            std::hint::spin_loop();
+            let word = flag.load();
+            if reached(word as Ticket, wanted) {
+                return Some(word);
+            }
+        }
+        None
     }
 
     /// Returns whether rank `of` was on this thread's CPU when it made its last call.
@@ -178,17 +190,4 @@ impl Endpoint {
         }
         None
     }
-}
-
-#[inline(always)]
-fn spin(flag: &Flag, wanted: Ticket, mut left: u32) -> Option<u64> {
-    while left > 0 {
-        std::hint::spin_loop();
-        let word = flag.load();
-        if reached(word as Ticket, wanted) {
-            return Some(word);
-        }
-        left -= 1;
-    }
-    None
 }

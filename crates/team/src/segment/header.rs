@@ -8,6 +8,8 @@ use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 const MAGIC: u64 = u64::from_le_bytes(*b"trimteam");
 const FORMAT_VERSION: u64 = 3;
 const WORD_COUNT: usize = 11;
+/// Index of the number of ranks that have arrived.
+const ARRIVALS: usize = 10;
 
 /// The ranks are still joining; seats can be taken.
 pub const STATE_GATHERING: u64 = 0;
@@ -98,9 +100,9 @@ impl Header {
 
     /// Returns the number of ranks that have arrived, on which those that wait for the others sleep.
     pub fn arrivals(m: &Mapping) -> &AtomicU32 {
-        debug_assert!(10 < WORD_COUNT);
+        const { assert!(ARRIVALS < WORD_COUNT) };
         // SAFETY: as in `word`.
-        unsafe { AtomicU32::from_ptr(m.base().cast::<u64>().add(10).cast()) }
+        unsafe { AtomicU32::from_ptr(m.base().cast::<u64>().add(ARRIVALS).cast()) }
     }
 
     /// Returns the state: [`STATE_GATHERING`], [`STATE_BEGUN`] or [`STATE_OVER`].
