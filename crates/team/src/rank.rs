@@ -18,7 +18,7 @@ pub use pending::PendingCall;
 use crate::call::{ALLOC_WHAT, CollectiveCall, FREE_WHAT, Kind, Sync, check};
 use crate::endpoint::{Endpoint, now};
 use crate::meter::Meter;
-use crate::race_detector::{ObservedCall, RaceDetector};
+use crate::race_detector::RaceDetector;
 use crate::reduce::Element;
 use crate::segment::arena::Arena;
 use crate::segment::seat::TakenSeat;
@@ -192,7 +192,7 @@ impl Rank {
     }
 
     /// Returns whether there are more ranks than CPUs for them, by the masks of all ranks and the
-    /// quota. If so, no rank spins ([`crate::wait`]). Masks that change later count from the 320th
+    /// quota. If so, no rank spins ([`crate::wait`]). Masks that change later count from the 1088th
     /// call at the latest ([`crate::endpoint::PERIOD`]). [`Self::install`] has an example.
     pub fn crowded(&self) -> bool {
         self.endpoint.crowded()
@@ -285,26 +285,23 @@ impl Rank {
     /// Runs `work`, which waits for all ranks, and reports it to the observers.
     #[inline(always)]
     fn counted(&self, work: impl FnOnce() -> Result<()>) -> Result<()> {
-        let before = self.observers.map(|observers| self.before(observers));
-        let outcome = work();
-        if let Some((meter, observed)) = before {
-            self.after(meter, observed, outcome.is_ok());
+        match self.observers {
+            None => work(),
+            Some(observers) => self.observed(observers, work),
         }
-        outcome
     }
 
     #[cold]
-    fn before(&self, observers: &Observers) -> (Option<(Meter, u64)>, Option<ObservedCall>) {
-        let meter = observers.meter.map(|meter| (meter, Meter::now()));
-        (meter, observers.detector.map(|detector| detector.call(self.address())))
-    }
-
-    #[cold]
-    fn after(&self, meter: Option<(Meter, u64)>, observed: Option<ObservedCall>, done: bool) {
+    #[inline(never)]
+    fn observed(&self, observers: &Observers, work: impl FnOnce() -> Result<()>) -> Result<()> {
+        let begin = observers.meter.map(|meter| (meter, Meter::now()));
+        let observed = observers.detector.map(|detector| detector.call(self.address()));
+        let outcome = work();
         drop(observed);
-        if let Some((meter, begin)) = meter.filter(|_| done) {
+        if let Some((meter, begin)) = begin.filter(|_| outcome.is_ok()) {
             meter.report(begin, self.rank() == 0);
         }
+        outcome
     }
 
     /// Returns the race detector of this process, if there is one.

@@ -25,7 +25,7 @@ use std::cell::Cell;
 use std::time::{Duration, Instant};
 
 /// Calls between two decisions whether ranks share CPUs.
-pub const PERIOD: u64 = 256;
+pub const PERIOD: u64 = 1024;
 /// Calls from the publication of the masks to the decision.
 pub const PERIOD_READ: u64 = 64;
 const _: () = assert!(PERIOD_READ > 2 * SLOT_COUNT as u64 && PERIOD.is_multiple_of(PERIOD_READ));
