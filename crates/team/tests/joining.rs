@@ -140,6 +140,22 @@ fn many_calls(rank: &Rank) {
     }
 }
 
+/// Makes calls until the report of each rank shows its CPU, which a rank publishes when it waits.
+fn until_it_shows(rank: &Rank, cpu: usize) {
+    let begin = std::time::Instant::now();
+    loop {
+        let report = rank.report();
+        // Known only where the C library registers with the kernel, or after a long wait.
+        let known = format!("rank {} (this rank) is alive on CPU {cpu}", rank.rank());
+        let mut all = [u32::from(report.contains(&known) || !report.contains("on CPU"))];
+        rank.mine().allreduce_in_place(&mut all, Operator::Min).unwrap();
+        if all == [1] {
+            return;
+        }
+        assert!(begin.elapsed() < Duration::from_secs(60), "{report}");
+    }
+}
+
 #[test]
 fn ranks_that_are_bound_later_decide_again_whether_they_are_crowded() {
     let cpus = allowed();
@@ -159,11 +175,7 @@ fn ranks_that_are_bound_later_decide_again_whether_they_are_crowded() {
                 apart();
                 many_calls(&rank);
                 assert_eq!(rank.crowded(), one == other);
-                let report = rank.report();
-                let cpu = if number == 0 { one } else { other };
-                // Known only where the C library registers with the kernel.
-                let known = format!("rank {number} (this rank) is alive on CPU {cpu}");
-                assert!(report.contains(&known) || !report.contains("on CPU"), "{report}");
+                until_it_shows(&rank, if number == 0 { one } else { other });
                 rank.barrier().unwrap();
             });
         }

@@ -310,7 +310,7 @@ impl Endpoint {
             return Err(self.alarmed(&posted));
         }
         self.posted.set(posted);
-        self.note_placement(number);
+        self.follow_masks_at(number);
         self.tickets.past.set(mix(past, hash));
         let lines = self.area.lines(self.rank);
         lines.intent.post(posted);
@@ -406,10 +406,12 @@ impl Endpoint {
     fn linger(&self, flag: &Flag, wanted: Ticket, of: u32) -> Result<u64> {
         let intent = &self.area.lines(self.rank).intent;
         intent.post_wait(Some(of));
-        self.note_cpu();
+        self.note_cpu_by_any_means();
         let faults = Waiting { endpoint: self, flag, wanted, of };
         let outcome = linger(flag, wanted, &self.waits.patience, self.private, &faults);
         intent.post_wait(None);
+        // The rank may have been woken on another CPU.
+        self.note_cpu_by_any_means();
         outcome
     }
 

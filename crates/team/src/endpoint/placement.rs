@@ -11,8 +11,9 @@
 //! rank also publishes the CPU on which it runs, which it reads without a system call. A rank that
 //! waits for a rank on its own CPU yields at once.
 //!
-//! **Properties.** A line with the CPU is written only when the CPU changes. A rank that moved
-//! since its last call costs the waiting rank some yields, for a millisecond at most.
+//! **Properties.** A rank publishes its CPU when it waits, so that calls without waits cost no more,
+//! and writes the line only when the CPU has changed. A rank that moved since then costs the waiting
+//! rank some yields, for a millisecond at most.
 
 use super::{ALL_RANKS, Endpoint};
 use crate::algorithm_table::AlgorithmTable;
@@ -67,29 +68,38 @@ impl Endpoint {
         self.placement.follows.get()
     }
 
-    /// Publishes where this rank runs, at the begin of its call of this number.
+    /// Publishes this rank's mask, or reads those of all ranks, at the begin of calls of some
+    /// numbers.
     #[inline(always)]
-    pub(super) fn note_placement(&self, number: u64) {
-        let cpu = self.placement.reader.cpu();
-        if cpu != self.placement.shown.get() {
-            self.show_cpu(cpu);
-        }
+    pub(super) fn follow_masks_at(&self, number: u64) {
         if number.is_multiple_of(PERIOD_READ) {
             self.reconsider(number);
         }
     }
 
-    /// Publishes the CPU of a rank that must ask the kernel for it, before a long wait.
-    pub(super) fn note_cpu(&self) {
-        if self.placement.follows.get() && self.placement.reader.cpu() == NO_CPU {
-            let cpu = self.placement.reader.cpu_by_any_means();
-            self.area.lines(self.rank).quota.publish_cpu((cpu != NO_CPU).then_some(cpu));
+    /// Publishes the CPU on which this rank runs if it has changed. For moments at which the rank
+    /// waits anyway.
+    #[inline(always)]
+    fn note_cpu(&self) {
+        let cpu = self.placement.reader.cpu();
+        if cpu != self.placement.shown.get() {
+            self.placement.shown.set(cpu);
+            self.show_cpu(cpu);
+        }
+    }
+
+    /// As [`Self::note_cpu`], before and after a long wait: also if the kernel must be asked.
+    pub(super) fn note_cpu_by_any_means(&self) {
+        match self.placement.reader.cpu() {
+            NO_CPU if self.placement.follows.get() => {
+                self.show_cpu(self.placement.reader.cpu_by_any_means());
+            }
+            _ => self.note_cpu(),
         }
     }
 
     #[cold]
     fn show_cpu(&self, cpu: u32) {
-        self.placement.shown.set(cpu);
         self.area.lines(self.rank).quota.publish_cpu((cpu != NO_CPU).then_some(cpu));
     }
 
@@ -145,6 +155,7 @@ impl Endpoint {
                 return Some(word);
             }
         }
+        self.note_cpu();
         if of != ALL_RANKS
             && self.shares_cpu(of)
             && let Some(word) = self.yield_to(flag, wanted, of)
@@ -161,7 +172,7 @@ impl Endpoint {
         None
     }
 
-    /// Returns whether rank `of` was on this thread's CPU when it made its last call.
+    /// Returns whether rank `of` was on this thread's CPU when it waited last.
     #[inline(always)]
     fn shares_cpu(&self, of: u32) -> bool {
         match self.area.lines(of).quota.cpu() {
