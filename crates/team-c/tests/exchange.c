@@ -1,4 +1,5 @@
-/* Ranks exchange data by a team. For tools that watch memory: with the word "race" two threads write a number without order. */
+/* Ranks exchange data by a team. For tools that watch memory: with the word "race" threads write a
+ * number without order. */
 #include <pthread.h>
 #include <stdint.h>
 #include <stdio.h>

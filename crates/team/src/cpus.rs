@@ -95,7 +95,8 @@ fn registered_word() -> Option<*const AtomicU32> {
         let found = unsafe { libc::dlsym(libc::RTLD_DEFAULT, name.as_ptr()) };
         (!found.is_null()).then_some(found.cast_const())
     };
-    // SAFETY: glibc's constants of these names and types; the size is zero if nothing is registered.
+    // SAFETY: glibc's constants of these names and types; the size is zero if nothing is
+    // registered.
     let (offset, size) = unsafe {
         let (offset, size) = (symbol(c"__rseq_offset")?, symbol(c"__rseq_size")?);
         (offset.cast::<isize>().read(), size.cast::<u32>().read())
@@ -112,8 +113,8 @@ fn registered_word() -> Option<*const AtomicU32> {
         std::arch::asm!("mrs {}, tpidr_el0", out(reg) thread, options(nostack, preserves_flags, nomem));
     }
     let word = thread.wrapping_offset(offset + CPU_ID).cast::<AtomicU32>();
-    // SAFETY: within the area, which lives as long as the thread. The kernel writes negative numbers
-    // while it is not in use.
+    // SAFETY: within the area, which lives as long as the thread. The kernel writes negative
+    // numbers while it is not in use.
     let cpu = unsafe { (*word).load(Ordering::Relaxed) };
     i32::try_from(cpu).is_ok().then_some(word)
 }

@@ -144,13 +144,13 @@ fn over(fd: &OwnedFd) -> bool {
 }
 
 /// Returns for each watch whether its descriptor reports the end.
-fn polled(window: &[&Watched]) -> Vec<bool> {
-    let fd = |watched: &Watched| match watched.watch.get() {
+fn polled(window: &[&WatchedThread]) -> Vec<bool> {
+    let fd = |watched: &WatchedThread| match watched.watch.get() {
         Some(ThreadWatch::Fd(_, fd) | ThreadWatch::Asked(_, Some(fd))) => std::os::fd::AsRawFd::as_raw_fd(fd),
         // The kernel ignores it.
         _ => -1,
     };
-    let entry = |watched: &&Watched| libc::pollfd { fd: fd(watched), events: libc::POLLIN, revents: 0 };
+    let entry = |watched: &&WatchedThread| libc::pollfd { fd: fd(watched), events: libc::POLLIN, revents: 0 };
     let mut fds: Vec<libc::pollfd> = window.iter().map(entry).collect();
     if fds.iter().any(|entry| entry.fd >= 0) {
         // SAFETY: an array of that many entries, owned by this function; the descriptors live as
@@ -188,7 +188,7 @@ pub(crate) fn ranks_per_check(ranks: usize) -> usize {
 
 /// A thread that is watched, or will be when it is first examined.
 #[derive(Debug)]
-struct Watched {
+struct WatchedThread {
     rank: u32,
     holder: SeatHolder,
     watch: OnceCell<ThreadWatch>,
@@ -197,7 +197,7 @@ struct Watched {
 /// Watch over the threads of a team's other ranks.
 #[derive(Debug)]
 pub struct LivenessWatch {
-    all: Vec<Watched>,
+    all: Vec<WatchedThread>,
     blind: RefCell<Option<String>>,
     /// Index of the watch with which the first check begins.
     first: usize,
@@ -216,9 +216,9 @@ impl LivenessWatch {
         let watched = |(rank, holder): &(u32, SeatHolder)| {
             let by_number = || OnceCell::from(ThreadWatch::Asked(*holder, None));
             let watch = if large || holder.pid == pid { by_number() } else { OnceCell::new() };
-            Watched { rank: *rank, holder: *holder, watch }
+            WatchedThread { rank: *rank, holder: *holder, watch }
         };
-        let all: Vec<Watched> = others().filter(|(_, holder)| holder.pid != 0).map(watched).collect();
+        let all: Vec<WatchedThread> = others().filter(|(_, holder)| holder.pid != 0).map(watched).collect();
         let first = own as usize % all.len().max(1);
         Self { all, blind: RefCell::new(blind), first, checks: Cell::new(0) }
     }
@@ -263,7 +263,8 @@ impl LivenessWatch {
         self.checks.set(checks.wrapping_add(1));
         let many = ranks_per_check(count);
         let (begin, turns) = (self.first.wrapping_add(checks.wrapping_mul(many)), checks * many / count);
-        let window: Vec<&Watched> = (0..many).map(|at| &self.all[begin.wrapping_add(at) % count]).collect();
+        let window: Vec<&WatchedThread> =
+            (0..many).map(|at| &self.all[begin.wrapping_add(at) % count]).collect();
         let unopened = window.iter().filter(|watched| watched.watch.get().is_none());
         for watched in unopened.take(OPENED_PER_CHECK) {
             let _ = watched.watch.set(self.watch_of(&watched.holder));

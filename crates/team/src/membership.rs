@@ -129,8 +129,8 @@ impl Rank {
         Ok(rank)
     }
 
-    /// Gives a team made of this one this team's mask, observers and table source. Lazy tuning starts
-    /// again, because the ranks are others.
+    /// Gives a team made of this one this team's mask, observers and table source. Lazy tuning
+    /// starts again, because the ranks are others.
     fn teach(&self, rank: &mut Rank) {
         rank.mask = self.mask;
         rank.observers = self.observers;

@@ -490,7 +490,8 @@ impl Rank {
         self.endpoint.note_heap(FREE_WHAT, block.offset() as u64);
         if self.endpoint.is_checked() {
             self.barrier()?;
-            // SAFETY: the block is in the segment, which the endpoint keeps; all ranks have freed it.
+            // SAFETY: the block is in the segment, which the endpoint keeps; all ranks have freed
+            // it.
             unsafe { self.endpoint.poison_block(block.own().cast(), block.len() * size_of::<T>()) };
         }
         Ok(())

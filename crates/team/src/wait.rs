@@ -14,7 +14,8 @@
 //!
 //! **Properties.** No rank waits longer than [`SLEEP_MAX`] without a check for faults, in one wait
 //! or in many short ones of the same call; in a team of more than 64 ranks the time grows with
-//! their number, so that the checks of all ranks leave the CPUs free. The clock is not read before the first spins are over.
+//! their number, so that the checks of all ranks leave the CPUs free. The clock is not read before
+//! the first spins are over.
 
 use crate::adaptive_spin::AdaptiveSpin;
 use crate::flag::{Flag, Ticket, reached};
@@ -22,8 +23,8 @@ use std::cell::{Cell, RefCell};
 use std::sync::OnceLock;
 use std::time::{Duration, Instant};
 
-/// Longest sleep before a check for faults in a team of up to 64 ranks. Longer than most kernels' ticks: a timer that is not
-/// the next to expire costs less to set.
+/// Longest sleep before a check for faults in a team of up to 64 ranks. Longer than most kernels'
+/// ticks: a timer that is not the next to expire costs less to set.
 pub const SLEEP_MAX: Duration = Duration::from_millis(8);
 /// Length of the first, uninterrupted spin if every rank has a CPU: about the time of a sleep and a
 /// wake-up.

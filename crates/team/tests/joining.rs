@@ -1,5 +1,5 @@
-//! Ranks that join at the same time have the same data of each other, also many ranks; and masks that
-//! change later.
+//! Ranks that join at the same time have the same data of each other, also many ranks; and masks
+//! that change later.
 #![allow(clippy::unwrap_used, unsafe_code, reason = "a test that binds threads")]
 #![cfg(target_os = "linux")]
 #![cfg(not(any(trimtab_model, miri)))]

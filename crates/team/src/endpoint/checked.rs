@@ -53,8 +53,8 @@ impl Endpoint {
         unsafe { std::ptr::write_bytes(block, POISON, bytes) };
     }
 
-    /// Returns the last calls and changes of the heap of all ranks, the CPU on which each waited last,
-    /// and for which rank each waits, as text of a line each.
+    /// Returns the last calls and changes of the heap of all ranks, the CPU on which each waited
+    /// last, and for which rank each waits, as text of a line each.
     pub fn report(&self) -> String {
         let mut text = String::new();
         for rank in 0..self.ranks() {

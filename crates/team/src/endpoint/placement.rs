@@ -1,19 +1,19 @@
-//! Where the ranks of a team run: whether they share CPUs, decided anew while they work, and whether
-//! the awaited rank is on the waiting rank's own CPU.
+//! Where the ranks of a team run: whether they share CPUs, decided again while they work, and
+//! whether the awaited rank is on the waiting rank's own CPU.
 //!
-//! **Problem.** Masks change after ranks have joined: OpenMP binds threads, a program binds itself, a
-//! team shrinks. Two ranks that were woken on one CPU spin at each other, although each could have a
-//! CPU.
+//! **Problem.** Masks change after ranks have joined: OpenMP binds threads, a program binds itself,
+//! a team shrinks. Two ranks that were woken on one CPU spin at each other, although each could
+//! have a CPU.
 //!
-//! **Idea.** At each [`PERIOD`]th call every rank publishes its mask, and [`PERIOD_READ`] calls later
-//! all compute from the published masks whether there are more ranks than CPUs. No rank is so many
-//! calls ahead of another one, so all read the same masks and change algorithms at the same call. A
-//! rank also publishes the CPU on which it runs, which it reads without a system call. A rank that
-//! waits for a rank on its own CPU yields at once.
+//! **Idea.** At each [`PERIOD`]th call every rank publishes its mask, and [`PERIOD_READ`] calls
+//! later all compute from the published masks whether there are more ranks than CPUs. No rank is so
+//! many calls ahead of another one, so all read the same masks and change algorithms at the same
+//! call. A rank also publishes the CPU on which it runs, which it reads without a system call. A
+//! rank that waits for a rank on its own CPU yields at once.
 //!
-//! **Properties.** A rank publishes its CPU when it waits, so that calls without waits cost no more,
-//! and writes the line only when the CPU has changed. A rank that moved since then costs the waiting
-//! rank some yields, for a millisecond at most.
+//! **Properties.** A rank publishes its CPU when it waits, so that calls without waits cost no
+//! more, and writes the line only when the CPU has changed. A rank that moved since then costs the
+//! waiting rank some yields, for a millisecond at most.
 
 use super::{ALL_RANKS, Endpoint};
 use crate::algorithm_table::AlgorithmTable;

@@ -98,7 +98,8 @@ impl Header {
         word(m, 8)
     }
 
-    /// Returns the number of ranks that have arrived, on which those that wait for the others sleep.
+    /// Returns the number of ranks that have arrived, on which those that wait for the others
+    /// sleep.
     pub fn arrivals(m: &Mapping) -> &AtomicU32 {
         const { assert!(ARRIVALS < WORD_COUNT) };
         // SAFETY: as in `word`.
