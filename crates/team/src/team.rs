@@ -207,7 +207,8 @@ impl Team {
         Self::meet_at(&Meeting::at(path), wanted, options)
     }
 
-    /// As [`Self::meet`], for a host that listens at the places of a job.
+    /// As [`Self::meet`], for a host that listens at the places of a job. [`Self::of_job`] has an
+    /// example: it is this call, and for rank 0 the host.
     ///
     /// # Errors
     /// As [`Self::meet`].

@@ -32,22 +32,20 @@ pub fn of_this_thread() -> Duration {
 
 /// Returns the bytes of a page.
 pub fn page_bytes() -> u64 {
-    constant(libc::_SC_PAGESIZE).unwrap_or(4096)
-}
-
-/// Returns the number of clock ticks in a second, in which /proc gives times.
-pub fn ticks_per_second() -> u64 {
-    constant(libc::_SC_CLK_TCK).unwrap_or(100)
-}
-
-fn constant(name: libc::c_int) -> Option<u64> {
     // SAFETY: a number in, a number out.
-    u64::try_from(unsafe { libc::sysconf(name) }).ok().filter(|value| *value > 0)
+    u64::try_from(unsafe { libc::sysconf(libc::_SC_PAGESIZE) }).unwrap_or(4096)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_kernel_counts_as_many_ticks_as_is_assumed() {
+        // SAFETY: a number in, a number out.
+        let ticks = unsafe { libc::sysconf(libc::_SC_CLK_TCK) };
+        assert_eq!(u64::try_from(ticks), Ok(crate::process::TICKS_PER_SECOND));
+    }
 
     #[test]
     fn the_clock_is_that_of_the_kernels_file() {
