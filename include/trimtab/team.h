@@ -108,6 +108,10 @@ int trimtab_shrink(trimtab_rank rank, uint64_t deadline_ns, trimtab_rank *left);
  * call it. Blocks of the old team become invalid. The old handle is freed, also if this fails. */
 int trimtab_recover(trimtab_rank rank, uint64_t deadline_ns, trimtab_rank *usable);
 
+/* The last calls of all ranks, and for which rank each waits, as text: waits for no rank, and works after an error. If calls are checked
+ * (TRIMTAB_TEAM_CHECK=on), trimtab_last_error() includes it when a call fails. */
+int trimtab_report(trimtab_rank rank, char *text, size_t length);
+
 /* Memory in the segment, a block for each rank; all ranks call it with the same arguments. Large broadcasts and allreduces whose buffers
  * lie there make no intermediate copies. */
 int trimtab_alloc(trimtab_rank rank, size_t bytes, trimtab_block *block, void **own);

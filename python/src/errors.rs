@@ -37,10 +37,29 @@ pub(crate) fn argument(words: impl AsRef<str>) -> PyErr {
     raise("ArgumentError", words.as_ref())
 }
 
+/// An error with its text, which may include the calls of all ranks.
+pub(crate) struct Failure {
+    error: Error,
+    words: String,
+}
+
+impl Failure {
+    /// Returns the failure of a rank's call.
+    pub(crate) fn of_rank(rank: &trimtab_team::Rank, error: Error) -> Self {
+        Self { words: rank.describe_error(&error), error }
+    }
+}
+
+impl From<Error> for Failure {
+    fn from(error: Error) -> Self {
+        Self { words: error.to_string(), error }
+    }
+}
+
 /// Makes the exception for an error.
 #[cold]
-pub(crate) fn of(error: Error) -> PyErr {
-    let words = error.to_string();
+pub(crate) fn of(failure: impl Into<Failure>) -> PyErr {
+    let Failure { error, words } = failure.into();
     match error {
         Error::PeerDied(rank) => made("PeerDied", (words, rank)),
         Error::PeerLeft(rank) => made("PeerLeft", (words, rank)),

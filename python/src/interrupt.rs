@@ -56,7 +56,7 @@ pub(crate) fn put_off(py: Python<'_>) {
 }
 
 /// Returns the result of a wait; an exception that a handler raised meanwhile takes precedence.
-pub(crate) fn settle<T>(result: trimtab_team::Result<T>) -> PyResult<T> {
+pub(crate) fn settle<T>(result: Result<T, impl Into<crate::errors::Failure>>) -> PyResult<T> {
     if let Some(error) = RAISED.take() {
         return Err(error);
     }

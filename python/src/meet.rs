@@ -9,10 +9,8 @@
 
 use crate::errors::{self, argument, raise};
 use pyo3::prelude::*;
-use std::os::unix::net::UnixStream;
-use std::path::Path;
 use std::time::{Duration, Instant};
-use trimtab_team::segment::socket::{Host, place};
+use trimtab_team::segment::meeting::Meeting;
 use trimtab_team::{Error, Options, Team};
 
 const SIGNAL_PERIOD: Duration = Duration::from_millis(100);
@@ -24,9 +22,12 @@ pub(crate) fn of_job(py: Python<'_>, rank: u32, key: &str, options: Options) -> 
         return Err(argument(format!("rank {rank} is not one of the {} ranks", options.ranks)));
     }
     let until = Instant::now() + options.gather;
-    let path = place(key).map_err(errors::of)?;
-    let team =
-        if rank == 0 { host(py, &path, options, until)? } else { meet(py, &path, rank, options, until)? };
+    let meeting = Meeting::of_job(key);
+    let team = if rank == 0 {
+        host(py, &meeting, options, until)?
+    } else {
+        meet(py, &meeting, rank, options, until)?
+    };
     if team.ranks() != options.ranks {
         let words = format!(
             "rank 0 has made a team of {} ranks, and this rank asks for {}",
@@ -38,13 +39,13 @@ pub(crate) fn of_job(py: Python<'_>, rank: u32, key: &str, options: Options) -> 
     Ok(team)
 }
 
-fn host(py: Python<'_>, path: &Path, options: Options, until: Instant) -> PyResult<Team> {
+fn host(py: Python<'_>, meeting: &Meeting, options: Options, until: Instant) -> PyResult<Team> {
     // The memory is filled here, which takes some time.
     let team = py.detach(|| Team::new(options)).map_err(errors::of)?;
     if options.ranks == 1 {
         return Ok(team);
     }
-    let host = Host::listen(path).map_err(errors::of)?;
+    let host = meeting.listen().map_err(errors::of)?;
     let mut free: Vec<bool> = (0..options.ranks).map(|rank| rank != 0).collect();
     loop {
         let served = py.detach(|| host.serve(team.fd(), &mut free, SIGNAL_PERIOD));
@@ -65,16 +66,20 @@ fn host(py: Python<'_>, path: &Path, options: Options, until: Instant) -> PyResu
     }
 }
 
-fn meet(py: Python<'_>, path: &Path, rank: u32, options: Options, until: Instant) -> PyResult<Team> {
-    // There may be a file at which no host listens any more. A connection that is closed at once
-    // costs the host nothing.
-    while UnixStream::connect(path).is_err() {
+fn meet(
+    py: Python<'_>,
+    meeting: &Meeting,
+    rank: u32,
+    options: Options,
+    until: Instant,
+) -> PyResult<Team> {
+    // There may be a file at which no host listens any more.
+    while !meeting.is_hosted() {
         py.check_signals()?;
         if Instant::now() >= until {
             let words = format!(
-                "rank 0 did not come within {:?}: no host listens at {}",
-                options.gather,
-                path.display()
+                "rank 0 did not come within {:?}: no host listens at {meeting}",
+                options.gather
             );
             return Err(raise("Refused", &words));
         }
@@ -83,6 +88,6 @@ fn meet(py: Python<'_>, path: &Path, rank: u32, options: Options, until: Instant
     // Joining counts towards the same time limit.
     let gather = until.saturating_duration_since(Instant::now());
     let (team, _) =
-        py.detach(|| Team::meet(path, Some(rank), Options { gather, ..options })).map_err(errors::of)?;
+        py.detach(|| Team::meet_at(meeting, Some(rank), Options { gather, ..options })).map_err(errors::of)?;
     Ok(team)
 }

@@ -4,7 +4,7 @@
 use crate::arguments::{CallArguments, Prepared};
 use crate::block::Block;
 use crate::buffer::Buffer;
-use crate::errors::{self, argument};
+use crate::errors::{self, Failure, argument};
 use crate::pinned::{Here, Pinned};
 use crate::request::Request;
 use crate::{interrupt, team};
@@ -133,7 +133,7 @@ impl Rank {
         &self,
         py: Python<'_>,
         work: impl FnOnce(&trimtab_team::Rank) -> trimtab_team::Result<T>,
-    ) -> PyResult<trimtab_team::Result<T>> {
+    ) -> PyResult<Result<T, Failure>> {
         let inner = self.inner.get()?;
         let busy = inner.enter()?;
         let rank = inner.rank.borrow();
@@ -141,7 +141,7 @@ impl Rank {
         let job = Here((rank, work));
         let result = py.detach(move || {
             let (rank, work) = job.get();
-            Here(work(rank))
+            Here(work(rank).map_err(|error| Failure::of_rank(rank, error)))
         });
         let pending = &inner.pending;
         if !pending.borrow().is_empty() {
@@ -230,6 +230,12 @@ impl Rank {
     /// Ends a sequence of loose calls: each rank may use its memory in the segment again.
     fn fence(&self, py: Python<'_>) -> PyResult<()> {
         self.with(py, trimtab_team::Rank::fence)
+    }
+
+    /// Returns the last calls of all ranks, and for which rank each waits, as text. Waits for no
+    /// rank, and works after an error. With TRIMTAB_TEAM_CHECK=on the text of an error includes it.
+    fn report(&self, py: Python<'_>) -> PyResult<String> {
+        self.with(py, |rank| Ok(rank.report()))
     }
 
     /// Breaks calls off from now on after this many seconds of waiting, and the team with them;
@@ -340,7 +346,7 @@ impl Rank {
         py.detach(move || drop(rank.get()));
         inner.pending.borrow_mut().clear();
         drop(busy);
-        interrupt::settle(Ok(()))
+        interrupt::settle(Ok::<(), Failure>(()))
     }
 
     fn __enter__(slf: Bound<'_, Self>) -> Bound<'_, Self> {

@@ -1,8 +1,10 @@
 """Teams made of teams, operators of the caller's own, and all modes of synchronisation."""
 
+import array
 import os
 import signal
 import unittest
+import unittest.mock
 
 import together
 import trimtab_team
@@ -145,7 +147,30 @@ def all_modes(rank):
     return True
 
 
+def different(rank):
+    """Ranks make different calls, get the error, and continue together."""
+    try:
+        while True:
+            rank.broadcast(array.array("i", [0] * (1 + rank.rank)))
+    except trimtab_team.Mismatch as error:
+        words = str(error)
+    usable = rank.recover()
+    usable.barrier()
+    return usable.size, words, usable.report()
+
+
 class Parts(unittest.TestCase):
+    def test_recover_and_report(self):
+        for check in ("on", "off"):
+            with unittest.mock.patch.dict(os.environ, TRIMTAB_TEAM_CHECK=check):
+                for size, words, report in together.threads(2, different):
+                    self.assertEqual(size, 2)
+                    for part in ("broadcast of 1 i32", "broadcast of 2 i32"):
+                        self.assertIn(part, words)
+                    # The calls of all ranks are in the text of an error if calls are checked.
+                    self.assertEqual("its last calls" in words, check == "on")
+                    self.assertIn("call 1: barrier", report)
+
     def test_split(self):
         # Of ranks 0 to 4: 0 and 2 in reverse, 1 and 3, and nothing for 4.
         wanted = [(1, 2, 4), (0, 2, 6), (0, 2, 4), (1, 2, 6), None]

@@ -157,6 +157,27 @@ fn threads_reserve_at_once() {
 }
 
 #[test]
+fn memcheck_finds_no_error_in_a_program_that_reserves_cores() {
+    if !Command::new("valgrind").arg("--version").output().is_ok_and(|output| output.status.success()) {
+        eprintln!("SKIPPED (1): memcheck_finds_no_error...: no valgrind");
+        return;
+    }
+    let Some(bench) = Bench::new() else { return };
+    let plain = bench.command("plan reserve bind list release bad");
+    let words = plain.get_args().map(std::ffi::OsStr::to_owned);
+    let mut command = Command::new("taskset");
+    let mut words: Vec<_> = words.collect();
+    let tool = ["valgrind", "--quiet", "--error-exitcode=9"].map(std::ffi::OsString::from);
+    // After taskset's own words.
+    words.splice(2..2, tool);
+    command.args(words).envs(plain.get_envs().filter_map(|(name, value)| Some((name, value?))));
+    let output = command.output().unwrap();
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success() && !said.contains("=="), "{:?}: {said}", output.status);
+    assert!(String::from_utf8_lossy(&output.stdout).contains("held "), "{said}");
+}
+
+#[test]
 fn invalid_arguments_are_refused() {
     let Some(bench) = Bench::new() else { return };
     assert_eq!(bench.run("bad list"), "15 0");

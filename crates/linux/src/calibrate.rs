@@ -6,8 +6,8 @@
 
 use crate::process::Pid;
 use crate::sys::affinity;
+use crate::sys::clock::{monotonic, of_this_thread as thread_time};
 use rustix::io::Errno;
-use rustix::time::{ClockId, clock_gettime};
 use std::hint::black_box;
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
@@ -231,19 +231,6 @@ fn fastest(mut action: impl FnMut() -> Result<(), Errno>) -> Result<Span, Errno>
 
 fn nanoseconds(time: Duration) -> u64 {
     u64::try_from(time.as_nanos()).unwrap_or(u64::MAX)
-}
-
-fn monotonic() -> Duration {
-    duration(ClockId::Monotonic)
-}
-
-fn thread_time() -> Duration {
-    duration(ClockId::ThreadCPUTime)
-}
-
-fn duration(clock: ClockId) -> Duration {
-    let time = clock_gettime(clock);
-    Duration::new(u64::try_from(time.tv_sec).unwrap_or(0), u32::try_from(time.tv_nsec).unwrap_or(0))
 }
 
 #[cfg(test)]

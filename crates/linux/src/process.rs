@@ -16,6 +16,9 @@ use trimtab_core::set::{CpuSet, NodeSet};
 const KERNEL_THREAD: u32 = 0x0020_0000;
 /// `PF_NO_SETAFFINITY`, from the same header.
 const NO_SETAFFINITY: u32 = 0x0400_0000;
+/// Clock ticks in a second, in which /proc gives times (`USER_HZ`): the kernel's interface has the
+/// same number on all architectures but Alpha and Itanium. A test compares it with the kernel's.
+pub(crate) const TICKS_PER_SECOND: u64 = 100;
 
 macro_rules! task_ids {
     ($($(#[$doc:meta])* $name:ident;)*) => {$(
@@ -323,9 +326,8 @@ fn parse_file<T>(path: PathBuf, parse: fn(&[u8]) -> Result<T, &'static str>) -> 
 
 /// Converts clock ticks of the kernel's interface.
 pub(crate) fn from_ticks(ticks: u64) -> Duration {
-    let per_second = rustix::param::clock_ticks_per_second().max(1);
-    Duration::from_secs(ticks / per_second)
-        + Duration::from_nanos((ticks % per_second) * 1_000_000_000 / per_second)
+    Duration::from_secs(ticks / TICKS_PER_SECOND)
+        + Duration::from_nanos((ticks % TICKS_PER_SECOND) * 1_000_000_000 / TICKS_PER_SECOND)
 }
 
 #[cfg(test)]

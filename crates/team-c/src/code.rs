@@ -57,7 +57,7 @@ fn set_last_error(words: String) {
 
 /// Runs the body of an exported function: every error becomes a code and a text.
 pub(crate) fn entry(work: impl FnOnce() -> trimtab_team::Result<()>) -> c_int {
-    guarded(work, || ())
+    guarded(work, || (), Error::to_string)
 }
 
 /// Returns the code for a rank that met a fault before.
@@ -69,12 +69,17 @@ pub(crate) fn poisoned() -> c_int {
     POISONED
 }
 
-/// As [`entry`]; calls `at_fault` if `work` panics, which is a fault inside the library.
-pub(crate) fn guarded(work: impl FnOnce() -> trimtab_team::Result<()>, at_fault: impl FnOnce()) -> c_int {
+/// As [`entry`]; calls `at_fault` if `work` panics, which is a fault inside the library. `text` is
+/// the text of an error.
+pub(crate) fn guarded(
+    work: impl FnOnce() -> trimtab_team::Result<()>,
+    at_fault: impl FnOnce(),
+    text: impl FnOnce(&Error) -> String,
+) -> c_int {
     match catch_unwind(AssertUnwindSafe(work)) {
         Ok(Ok(())) => OK,
         Ok(Err(error)) => {
-            set_last_error(error.to_string());
+            set_last_error(text(&error));
             code(&error)
         }
         Err(_) => {

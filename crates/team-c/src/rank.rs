@@ -55,10 +55,12 @@ pub(crate) fn of_rank(handle: u64, work: impl FnOnce(&Mine) -> Result<()>) -> c_
             mine.poisoned.set(true);
             mine.rank.resign();
         },
+        |error| mine.rank.describe_error(error),
     )
 }
 
-/// Returns the rank of a handle.
+/// Returns the rank of a handle. Inlined, since each call of a team begins with it.
+#[inline(always)]
 fn rank(handle: u64) -> Result<Rc<Mine>> {
     RANKS.try_with(|ranks| ranks.0.borrow().get(handle).cloned()).map_err(ending)?
 }
@@ -250,6 +252,16 @@ pub unsafe extern "C" fn trimtab_explain(
         // SAFETY: the caller's promise.
         unsafe { write_text(text, length, &mine.rank.explain(kind, bytes)) }
     })
+}
+
+/// Returns the last calls of all ranks. Waits for no rank, and works after an error.
+///
+/// # Safety
+/// `text` is null or valid for writing `length` bytes.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn trimtab_report(handle: u64, text: *mut c_char, length: usize) -> c_int {
+    // SAFETY: the caller's promise.
+    of_rank(handle, |mine| unsafe { write_text(text, length, &mine.rank.report()) })
 }
 
 /// Makes memory of `bytes` bytes that one rank writes and the others can only read.

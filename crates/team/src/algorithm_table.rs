@@ -284,6 +284,11 @@ impl Flat {
         }
     }
 
+    /// Sets the barrier of the table.
+    pub(crate) fn set_barrier(&mut self, barrier: Barrier) {
+        self.table.barrier = barrier;
+    }
+
     /// Sets another algorithm for the calls of one entry, `None` for the usual, without changing
     /// the table. Returns the previous entry.
     pub fn divert(&mut self, place: usize, way: Option<Algorithm>) -> Option<Algorithm> {

@@ -18,12 +18,17 @@
 //! - A program that is replaced takes its descriptors along, except those that close on exec: see
 //!   [`crate::segment::hold`].
 //!
+//! **Large teams.** Watches are opened by the first checks, a few at a time, and not when the ranks
+//! join, which would cost all ranks together the square of their number. In a team of more than
+//! [`RANKS_PER_CHECK`] ranks there are no descriptors, a check examines some of the ranks, and each
+//! rank begins with another one: the ranks that wait share the work.
+//!
 //! **Rejected.** A robust mutex in the segment would report all of this too, but its list consists
 //! of addresses in the mutexes: any process that can write to the segment could make the C library
 //! of every other rank write anywhere. The word that the kernel clears for a thread that ends
 //! (`set_tid_address`) belongs to the C library, as does the robust list. Destructors of a thread
 //! do not run when it is killed, or ends by a system call.
-use std::cell::Cell;
+use std::cell::{Cell, OnceCell, RefCell};
 use std::os::fd::{FromRawFd, OwnedFd};
 
 /// The thread that has a seat, as the seat records it.
@@ -138,6 +143,23 @@ fn over(fd: &OwnedFd) -> bool {
     rustix::event::poll(&mut fds, Some(&rustix::event::Timespec::default())).is_ok_and(|ready| ready > 0)
 }
 
+/// Returns for each watch whether its descriptor reports the end.
+fn polled(window: &[&WatchedThread]) -> Vec<bool> {
+    let fd = |watched: &WatchedThread| match watched.watch.get() {
+        Some(ThreadWatch::Fd(_, fd) | ThreadWatch::Asked(_, Some(fd))) => std::os::fd::AsRawFd::as_raw_fd(fd),
+        // The kernel ignores it.
+        _ => -1,
+    };
+    let entry = |watched: &&WatchedThread| libc::pollfd { fd: fd(watched), events: libc::POLLIN, revents: 0 };
+    let mut fds: Vec<libc::pollfd> = window.iter().map(entry).collect();
+    if fds.iter().any(|entry| entry.fd >= 0) {
+        // SAFETY: an array of that many entries, owned by this function; the descriptors live as
+        // long as their watches.
+        unsafe { libc::poll(fds.as_mut_ptr(), fds.len() as libc::nfds_t, 0) };
+    }
+    fds.iter().map(|entry| entry.revents != 0).collect()
+}
+
 /// Method by which a thread is watched.
 #[derive(Debug)]
 enum ThreadWatch {
@@ -152,35 +174,57 @@ enum ThreadWatch {
 
 /// Threads looked up in /proc at each check, in turn.
 const LOOKUPS_PER_CHECK: usize = 4;
+/// Watches opened at each check.
+const OPENED_PER_CHECK: usize = 8;
+/// Ranks of the largest team in which each check examines all ranks.
+pub const RANKS_PER_CHECK: usize = 64;
+
+/// Returns the number of ranks that a check examines, of `ranks`: in large teams so many that the
+/// checks of all ranks together take as much time as in a team of [`RANKS_PER_CHECK`].
+pub(crate) fn ranks_per_check(ranks: usize) -> usize {
+    let share = RANKS_PER_CHECK * RANKS_PER_CHECK / ranks.max(1);
+    if ranks <= RANKS_PER_CHECK { ranks } else { share.max(LOOKUPS_PER_CHECK) }
+}
+
+/// A thread that is watched, or will be when it is first examined.
+#[derive(Debug)]
+struct WatchedThread {
+    rank: u32,
+    holder: SeatHolder,
+    watch: OnceCell<ThreadWatch>,
+}
 
 /// Watch over the threads of a team's other ranks.
 #[derive(Debug)]
 pub struct LivenessWatch {
-    watches: Vec<(u32, ThreadWatch)>,
-    blind: Option<String>,
-    /// Index of the first thread to have its start time compared at the next check.
-    turn: Cell<usize>,
+    all: Vec<WatchedThread>,
+    blind: RefCell<Option<String>>,
+    /// Index of the watch with which the first check begins.
+    first: usize,
+    /// Number of checks.
+    checks: Cell<usize>,
 }
 
 impl LivenessWatch {
     /// Watches all ranks that have seats. `own` is skipped; ranks of the process `pid` need no
     /// descriptors.
     pub fn new(own: u32, pid: u32, ranks: &[(u32, SeatHolder)]) -> Self {
-        let mut watch = Self { watches: Vec::new(), blind: None, turn: Cell::new(0) };
-        for (rank, holder) in ranks.iter().filter(|(rank, _)| *rank != own) {
-            if holder.pid == 0 {
-                watch.blind.get_or_insert(format!("rank {rank} is in another pid namespace"));
-                continue;
-            }
-            let entry =
-                if holder.pid == pid { ThreadWatch::Asked(*holder, None) } else { watch.watch_of(holder) };
-            watch.watches.push((*rank, entry));
-        }
-        watch
+        let others = || ranks.iter().filter(|(rank, _)| *rank != own);
+        let hidden = others().find(|(_, holder)| holder.pid == 0);
+        let blind = hidden.map(|(rank, _)| format!("rank {rank} is in another pid namespace"));
+        let large = others().count() > RANKS_PER_CHECK;
+        let watched = |(rank, holder): &(u32, SeatHolder)| {
+            let by_number = || OnceCell::from(ThreadWatch::Asked(*holder, None));
+            let watch = if large || holder.pid == pid { by_number() } else { OnceCell::new() };
+            WatchedThread { rank: *rank, holder: *holder, watch }
+        };
+        let all: Vec<WatchedThread> = others().filter(|(_, holder)| holder.pid != 0).map(watched).collect();
+        let first = own as usize % all.len().max(1);
+        Self { all, blind: RefCell::new(blind), first, checks: Cell::new(0) }
     }
 
     /// Starts to watch a thread of another process.
-    fn watch_of(&mut self, holder: &SeatHolder) -> ThreadWatch {
+    fn watch_of(&self, holder: &SeatHolder) -> ThreadWatch {
         let opened = open(holder);
         let now = start_time(holder.pid, holder.tid);
         let entry = |fd, of_thread| {
@@ -191,57 +235,55 @@ impl LivenessWatch {
             // The thread lives, and /proc hides its start time: it is then assumed to be the one
             // that took the seat.
             Ok((fd, of_thread)) if (now.is_none() || holder.start == 0) && !over(&fd) => {
-                self.blind.get_or_insert(format!("/proc hides the start of process {}", holder.pid));
+                self.note_blind(format!("/proc hides the start of process {}", holder.pid));
                 entry(fd, of_thread)
             }
             Ok(_) => ThreadWatch::Gone,
             Err(e) if matches!(e.raw_os_error(), Some(libc::ESRCH | libc::ENOENT)) => ThreadWatch::Gone,
             Err(e) => {
-                self.blind.get_or_insert(format!("pidfd_open: {e}"));
+                self.note_blind(format!("pidfd_open: {e}"));
                 ThreadWatch::Asked(*holder, None)
             }
         }
     }
 
-    /// Returns the first rank found dead that has not `left`. A check takes one poll without
-    /// waiting for each 64 ranks, one `tgkill` for each rank without a descriptor, and a read of
-    /// /proc for `LOOKUPS_PER_CHECK` ranks with numbers that may outlive them.
+    fn note_blind(&self, why: String) {
+        self.blind.borrow_mut().get_or_insert(why);
+    }
+
+    /// Returns a rank found dead that has not `left`. A check examines all ranks, or some of a
+    /// large team in turn. It takes one poll without waiting, one `tgkill` for each of these ranks
+    /// without a descriptor, and a read of /proc for `LOOKUPS_PER_CHECK` ranks with numbers that
+    /// may outlive them.
     pub fn dead(&self, left: impl Fn(u32) -> bool) -> Option<u32> {
-        let turn = self.turn.get();
-        self.turn.set(if turn + LOOKUPS_PER_CHECK < self.watches.len() {
-            turn + LOOKUPS_PER_CHECK
-        } else {
-            0
-        });
-        for (number, chunk) in self.watches.chunks(64).enumerate() {
-            let unused = || libc::pollfd { fd: -1, events: 0, revents: 0 };
-            let mut fds: [libc::pollfd; 64] = std::array::from_fn(|_| unused());
-            let mut any = false;
-            for (slot, (_, entry)) in fds.iter_mut().zip(chunk) {
-                if let ThreadWatch::Fd(_, fd) | ThreadWatch::Asked(_, Some(fd)) = entry {
-                    slot.fd = std::os::fd::AsRawFd::as_raw_fd(fd);
-                    slot.events = libc::POLLIN;
-                    any = true;
-                }
-            }
-            if any {
-                // SAFETY: an array of that many entries, owned by this function; the descriptors
-                // live as long as `self`.
-                unsafe { libc::poll(fds.as_mut_ptr(), chunk.len() as libc::nfds_t, 0) };
-            }
-            for (at, (slot, (rank, entry))) in fds.iter().zip(chunk).enumerate() {
-                let closely = (turn..turn + LOOKUPS_PER_CHECK).contains(&(number * 64 + at));
-                let over = slot.revents != 0
-                    || match entry {
-                        ThreadWatch::Fd(holder, _) => closely && holder.tid == holder.pid && ended(holder),
-                        ThreadWatch::Asked(holder, _) if closely => ended(holder),
-                        ThreadWatch::Asked(holder, _) => is_no_thread(holder.pid, holder.tid),
-                        ThreadWatch::Gone => true,
-                    };
-                // In this order: a rank that left and then ended counts as left.
-                if over && !left(*rank) {
-                    return Some(*rank);
-                }
+        let (count, checks) = (self.all.len(), self.checks.get());
+        if count == 0 {
+            return None;
+        }
+        self.checks.set(checks.wrapping_add(1));
+        let many = ranks_per_check(count);
+        let (begin, turns) = (self.first.wrapping_add(checks.wrapping_mul(many)), checks * many / count);
+        let window: Vec<&WatchedThread> =
+            (0..many).map(|at| &self.all[begin.wrapping_add(at) % count]).collect();
+        let unopened = window.iter().filter(|watched| watched.watch.get().is_none());
+        for watched in unopened.take(OPENED_PER_CHECK) {
+            let _ = watched.watch.set(self.watch_of(&watched.holder));
+        }
+        let ready = polled(&window);
+        let lookups = turns.wrapping_mul(LOOKUPS_PER_CHECK) % many;
+        for (at, (watched, ready)) in window.iter().zip(ready).enumerate() {
+            let closely = (at + many - lookups) % many < LOOKUPS_PER_CHECK;
+            let over = ready
+                || match watched.watch.get() {
+                    Some(ThreadWatch::Fd(holder, _)) => closely && holder.tid == holder.pid && ended(holder),
+                    Some(ThreadWatch::Asked(holder, _)) if closely => ended(holder),
+                    Some(ThreadWatch::Asked(holder, _)) => is_no_thread(holder.pid, holder.tid),
+                    Some(ThreadWatch::Gone) => true,
+                    None => is_no_thread(watched.holder.pid, watched.holder.tid),
+                };
+            // In this order: a rank that left and then ended counts as left.
+            if over && !left(watched.rank) {
+                return Some(watched.rank);
             }
         }
         None
@@ -249,21 +291,20 @@ impl LivenessWatch {
 
     /// Returns whether this rank's thread has ended.
     pub fn ended(&self, rank: u32) -> bool {
-        self.watches.iter().any(|(other, entry)| {
-            *other == rank
-                && match entry {
-                    ThreadWatch::Fd(holder, fd) | ThreadWatch::Asked(holder, Some(fd)) => {
-                        over(fd) || ended(holder)
-                    }
-                    ThreadWatch::Asked(holder, None) => ended(holder),
-                    ThreadWatch::Gone => true,
-                }
+        let watched = self.all.iter().find(|watched| watched.rank == rank);
+        watched.is_some_and(|watched| match watched.watch.get() {
+            Some(ThreadWatch::Fd(holder, fd) | ThreadWatch::Asked(holder, Some(fd))) => {
+                over(fd) || ended(holder)
+            }
+            Some(ThreadWatch::Asked(holder, None)) => ended(holder),
+            Some(ThreadWatch::Gone) => true,
+            None => ended(&watched.holder),
         })
     }
 
     /// Returns the reason why deaths may be noticed late or never, if there is one.
     pub fn blind(&self) -> Option<String> {
-        self.blind.clone()
+        self.blind.borrow().clone()
     }
 }
 
@@ -304,6 +345,32 @@ mod tests {
         assert!(ended(&other) && process_ended(other.pid));
         assert_eq!(watch.dead(|_| false), Some(4));
         assert_eq!(watch.dead(|rank| rank == 4), None);
+    }
+
+    #[test]
+    fn the_ranks_of_a_large_team_share_its_checks() {
+        for ranks in 1..=1024 {
+            let each = ranks_per_check(ranks);
+            assert!((1..=ranks).contains(&each), "{ranks}");
+            // All together examine each rank, and hardly more than in the largest small team.
+            assert!(each * ranks >= ranks && each * ranks <= 4096, "{ranks}");
+        }
+        let mut child = std::process::Command::new("sleep").arg("60").spawn().unwrap();
+        let own = SeatHolder::own(false);
+        let other = main_of(child.id());
+        let all: Vec<_> =
+            (0..300).map(|rank| (rank, if rank == 290 { other } else { main_of(own.pid) })).collect();
+        let watches = [0, 100, 289].map(|own| LivenessWatch::new(own, other.pid + 1, &all));
+        let rotation = 300_usize.div_ceil(ranks_per_check(299));
+        let found = |watch: &LivenessWatch| (0..rotation * 4).find_map(|_| watch.dead(|_| false));
+        assert_eq!(watches.each_ref().map(found), [None; 3]);
+        child.kill().unwrap();
+        while !ended(&other) {}
+        // Its parent has not waited for it: its number exists.
+        assert_eq!(watches.each_ref().map(found), [Some(290); 3]);
+        child.wait().unwrap();
+        assert_eq!(watches.each_ref().map(found), [Some(290); 3]);
+        assert!(watches[0].ended(290) && !watches[0].ended(4));
     }
 
     #[test]

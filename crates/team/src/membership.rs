@@ -129,11 +129,11 @@ impl Rank {
         Ok(rank)
     }
 
-    /// Gives a team made of this one this team's mask, meter and table source. Lazy tuning starts
-    /// again, because the ranks are others.
+    /// Gives a team made of this one this team's mask, observers and table source. Lazy tuning
+    /// starts again, because the ranks are others.
     fn teach(&self, rank: &mut Rank) {
         rank.mask = self.mask;
-        rank.meter = self.meter;
+        rank.observers = self.observers;
         rank.lazy = self.lazy.as_ref().map(|_| Rc::new(Lazy::new()));
     }
 
@@ -145,11 +145,12 @@ impl Rank {
         heap: (*mut u8, usize),
     ) -> Endpoint {
         let old = &self.endpoint;
-        let patience = Patience::new(old.waits.patience.policy(), old.crowded);
-        let endpoint = Endpoint::new(area, rank, old.crowded, old.private, patience, liveness, heap);
+        let patience = Patience::new(old.waits.patience.policy(), old.crowded());
+        let endpoint = Endpoint::new(area, rank, old.crowded(), old.private, patience, liveness, heap);
         endpoint.set_deadline(old.waits.deadline.get());
         endpoint.set_interrupt(old.waits.interrupt.get());
         endpoint.set_checked(old.is_checked());
+        endpoint.follow_masks(old.follows_masks());
         endpoint
     }
 

@@ -39,13 +39,7 @@ impl Meter {
 
     /// Returns the current time of the clock that the shim uses.
     pub fn now() -> u64 {
-        let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
-        // SAFETY: memory of this function.
-        unsafe { libc::clock_gettime(libc::CLOCK_MONOTONIC, &raw mut time) };
-        u64::try_from(time.tv_sec)
-            .unwrap_or_default()
-            .saturating_mul(1_000_000_000)
-            .saturating_add(u64::try_from(time.tv_nsec).unwrap_or_default())
+        nanoseconds_of(libc::CLOCK_MONOTONIC)
     }
 
     /// Reports a barrier or collective that ends now.
@@ -54,4 +48,15 @@ impl Meter {
         // SAFETY: it has no preconditions.
         unsafe { (self.0)(begin, Self::now(), c_int::from(first)) };
     }
+}
+
+/// Returns the time of a clock in nanoseconds.
+pub(crate) fn nanoseconds_of(clock: libc::clockid_t) -> u64 {
+    let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
+    // SAFETY: memory of this function.
+    unsafe { libc::clock_gettime(clock, &raw mut time) };
+    u64::try_from(time.tv_sec)
+        .unwrap_or_default()
+        .saturating_mul(1_000_000_000)
+        .saturating_add(u64::try_from(time.tv_nsec).unwrap_or_default())
 }

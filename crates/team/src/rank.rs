@@ -18,6 +18,7 @@ pub use pending::PendingCall;
 use crate::call::{ALLOC_WHAT, CollectiveCall, FREE_WHAT, Kind, Sync, check};
 use crate::endpoint::{Endpoint, now};
 use crate::meter::Meter;
+use crate::race_detector::RaceDetector;
 use crate::reduce::Element;
 use crate::segment::arena::Arena;
 use crate::segment::seat::TakenSeat;
@@ -29,8 +30,8 @@ use pending::Started;
 use std::cell::RefCell;
 use std::collections::VecDeque;
 use std::rc::Rc;
-use std::sync::Once;
 use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Once, OnceLock};
 
 /// Incremented in each forked child, so that a handle can check whether it belongs to this process.
 static GENERATION: AtomicU32 = AtomicU32::new(0);
@@ -63,8 +64,8 @@ pub struct Rank {
     born: u32,
     /// The seat, which is left when dropped; `None` in sub-teams.
     pub(crate) seat: Option<(TakenSeat, Whole)>,
-    /// Reports the calls that the program makes to a measuring shim.
-    pub(crate) meter: Option<Meter>,
+    /// Reports the calls that the program makes.
+    pub(crate) observers: Option<&'static Observers>,
     /// Measures algorithms in the program's calls.
     pub(crate) lazy: Option<Rc<Lazy>>,
     /// CPUs that the team's ranks may use, all together.
@@ -73,6 +74,25 @@ pub struct Rank {
     pub(crate) evidence: RefCell<Vec<crate::tune::Cell>>,
     /// Seats of its ranks, if this team is the remainder of a larger one.
     pub(crate) seats: Option<Vec<u32>>,
+}
+
+/// Receivers of a rank's calls: a measuring shim, and a race detector.
+#[derive(Debug)]
+pub(crate) struct Observers {
+    meter: Option<Meter>,
+    detector: Option<RaceDetector>,
+}
+
+impl Observers {
+    /// Returns those in this process, if there are any.
+    pub(crate) fn of_process() -> Option<&'static Self> {
+        static FOUND: OnceLock<Option<Observers>> = OnceLock::new();
+        let found = FOUND.get_or_init(|| {
+            let (meter, detector) = (Meter::of_process(), RaceDetector::of_process());
+            (meter.is_some() || detector.is_some()).then_some(Observers { meter, detector })
+        });
+        found.as_ref()
+    }
 }
 
 impl std::fmt::Debug for Rank {
@@ -98,7 +118,7 @@ impl Rank {
             generation: GENERATION.load(Ordering::Relaxed),
             born: std::process::id(),
             seat,
-            meter: None,
+            observers: None,
             lazy: None,
             mask: [0; 16],
             evidence: RefCell::default(),
@@ -139,10 +159,43 @@ impl Rank {
         self.endpoint.report()
     }
 
+    /// Returns the text of an error of this rank's. If calls are checked
+    /// ([`crate::Options::check`]) and the error ended the team, the text includes
+    /// [`Self::report`]. The packages for C and Python give this text.
+    ///
+    /// # Examples
+    /// ```
+    /// use std::time::Duration;
+    /// use trimtab_team::{Error, Options, Team};
+    ///
+    /// let team = Team::new(Options { check: true, ..Options::new(1) })?;
+    /// let rank = team.join(None)?;
+    /// rank.barrier()?;
+    /// let words = rank.describe_error(&Error::Timeout(Duration::from_secs(1)));
+    /// assert!(words.contains("within 1s") && words.contains("rank 0"), "{words}");
+    /// # Ok::<(), trimtab_team::Error>(())
+    /// ```
+    pub fn describe_error(&self, error: &Error) -> String {
+        let ends = matches!(
+            error,
+            Error::Mismatch { .. }
+                | Error::Timeout(_)
+                | Error::Revoked(_)
+                | Error::PeerDied(_)
+                | Error::PeerLeft(_)
+        );
+        if ends && self.endpoint.is_checked() && self.ours().is_ok() {
+            format!("{error}\n{}", self.report().trim_end())
+        } else {
+            error.to_string()
+        }
+    }
+
     /// Returns whether there are more ranks than CPUs for them, by the masks of all ranks and the
-    /// quota. If so, no rank spins ([`crate::wait`]). [`Self::install`] has an example.
+    /// quota. If so, no rank spins ([`crate::wait`]). Masks that change later count from the 1088th
+    /// call at the latest ([`crate::endpoint::PERIOD`]). [`Self::install`] has an example.
     pub fn crowded(&self) -> bool {
-        self.endpoint.crowded
+        self.endpoint.crowded()
     }
 
     /// Returns whether ranks that are processes read each other's memory in long calls
@@ -229,15 +282,36 @@ impl Rank {
         })
     }
 
-    /// Runs `work`, which waits for all ranks, and reports it to the meter.
+    /// Runs `work`, which waits for all ranks, and reports it to the observers.
     #[inline(always)]
     fn counted(&self, work: impl FnOnce() -> Result<()>) -> Result<()> {
-        let begin = self.meter.map(|_| Meter::now());
+        match self.observers {
+            None => work(),
+            Some(observers) => self.observed(observers, work),
+        }
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn observed(&self, observers: &Observers, work: impl FnOnce() -> Result<()>) -> Result<()> {
+        let begin = observers.meter.map(|meter| (meter, Meter::now()));
+        let observed = observers.detector.map(|detector| detector.call(self.address()));
         let outcome = work();
-        if let (Some(meter), Some(begin), Ok(())) = (self.meter, begin, &outcome) {
+        drop(observed);
+        if let Some((meter, begin)) = begin.filter(|_| outcome.is_ok()) {
             meter.report(begin, self.rank() == 0);
         }
         outcome
+    }
+
+    /// Returns the race detector of this process, if there is one.
+    fn detector(&self) -> Option<RaceDetector> {
+        self.observers.and_then(|observers| observers.detector)
+    }
+
+    /// Returns an address that stands for the team in this process.
+    fn address(&self) -> *const u8 {
+        self.endpoint.area.address()
     }
 
     fn watched_barrier(&self, lazy: &Lazy) -> Result<()> {
@@ -360,8 +434,9 @@ impl Rank {
 
     /// Allocates a block of `count` elements for each rank in the segment, where other ranks can
     /// reach it without a copy. All ranks must allocate the same blocks in the same order among
-    /// their calls; no rank waits. The memory is zero at first, and later contains the data of
-    /// earlier blocks.
+    /// their calls. No rank waits, unless calls are checked ([`crate::Options::check`]): then
+    /// different sizes are an error before any rank has the memory. The memory is zero at first,
+    /// and later contains the data of earlier blocks.
     ///
     /// A block takes `count` elements in bytes, rounded up to 128; the blocks of all ranks together
     /// are rounded up to 4096 bytes of the heap ([`crate::Options::heap`]).
@@ -385,7 +460,7 @@ impl Rank {
     ///
     /// # Errors
     /// `NoMemory` if the heap has no room for it; `Argument` for more elements than can be
-    /// addressed; `Forked`.
+    /// addressed; `Forked`; if calls are checked, as [every call](Calls#errors).
     pub fn alloc<T: Element>(&self, count: usize) -> Result<Shared<T>> {
         self.ours()?;
         let too_large = || Error::Argument(format!("{count} elements are too many"));
@@ -395,18 +470,30 @@ impl Rank {
         let offset = self.arena.borrow_mut().alloc(all, 4096)?;
         self.endpoint.tickets.blocks.set(self.endpoint.tickets.blocks.get() + 1);
         self.endpoint.note_heap(ALLOC_WHAT, (count * size_of::<T>()) as u64);
+        if self.endpoint.is_checked() {
+            // Before any rank has the address: blocks of different sizes would overlap.
+            self.barrier()?;
+        }
         Ok(Shared::new(Rc::clone(&self.endpoint), offset, block, count))
     }
 
     /// Frees a block. All ranks must free the same blocks in the same order, after a barrier beyond
-    /// which no rank uses the block. [`Self::alloc`] has an example.
+    /// which no rank uses the block. If calls are checked, its memory is filled with
+    /// [`POISON`](crate::endpoint::POISON). [`Self::alloc`] has an example.
     ///
     /// # Errors
-    /// `Argument` if nothing of this team was allocated there.
+    /// `Argument` if nothing of this team was allocated there; if calls are checked, as
+    /// [every call](Calls#errors).
     pub fn free<T: Element>(&self, block: Shared<T>) -> Result<()> {
         self.arena.borrow_mut().free(block.offset())?;
         self.endpoint.tickets.blocks.set(self.endpoint.tickets.blocks.get().saturating_sub(1));
         self.endpoint.note_heap(FREE_WHAT, block.offset() as u64);
+        if self.endpoint.is_checked() {
+            self.barrier()?;
+            // SAFETY: the block is in the segment, which the endpoint keeps; all ranks have freed
+            // it.
+            unsafe { self.endpoint.poison_block(block.own().cast(), block.len() * size_of::<T>()) };
+        }
         Ok(())
     }
 

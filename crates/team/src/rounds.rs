@@ -158,6 +158,9 @@ impl Endpoint {
             let ticket = self.next_ticket();
             if !resident.own {
                 self.give(call, part.gives, ticket, inline, from, bytes, signature).await?;
+                if from == 0 && part.gives != RoundData::Nothing {
+                    self.check_root(call, ticket, signature)?;
+                }
             }
             if part.symmetric && self.routes.central.get() && !resident.all {
                 self.central_barrier(signature).await?;
@@ -204,6 +207,7 @@ impl Endpoint {
             let at = if written { 0 } else { self.place_of(call, call.input) };
             resident.own = at != 0;
             self.post_buffers(ticket, [at, 0], signature).await?;
+            self.check_root(call, ticket, signature)?;
         }
         if part.symmetric && self.routes.central.get() {
             self.central_barrier(signature).await?;

@@ -82,7 +82,7 @@ impl Lines {
     pub fn new() -> Self {
         let zero = || AtomicU64::new(0);
         Self {
-            intent: Intent(Words::default()),
+            intent: Intent { words: Words::default(), waits: zero() },
             slots: std::array::from_fn(|_| Flag::new()),
             done: Flag::new(),
             rounds: std::array::from_fn(|_| Flag::new()),
@@ -90,7 +90,7 @@ impl Lines {
             released: Flag::new(),
             alarm: Alarm(sync::AtomicU64::new(0)),
             mask: Mask(std::array::from_fn(|_| zero())),
-            quota: Quota(zero()),
+            quota: Quota { quota: zero(), cpu: zero() },
             finding: CallMismatch { of: zero(), theirs: Words::default(), ours: Words::default() },
             touching: Touching(sync::AtomicU64::new(0)),
             mark: PublishedMark { at: zero(), number: zero() },
@@ -123,21 +123,37 @@ impl Mask {
     }
 }
 
-/// CPU quota of a rank, in CPUs. A rank publishes it after its mask: from then on both can be read.
+/// CPU quota of a rank, in CPUs, and the CPU on which it runs. A rank publishes the quota after its
+/// mask: from then on both can be read.
 #[repr(C, align(128))]
 #[derive(Debug)]
-pub struct Quota(AtomicU64);
+pub struct Quota {
+    quota: AtomicU64,
+    /// The CPU plus one; zero if it is not known.
+    cpu: AtomicU64,
+}
 
 impl Quota {
     /// Publishes the quota; `u32::MAX` without a bound.
     pub fn publish(&self, processors: u32) {
-        self.0.store(u64::from(processors) + 1, Ordering::Release);
+        self.quota.store(u64::from(processors) + 1, Ordering::Release);
     }
 
     /// Returns the published quota; `None` before it is published.
     pub fn published(&self) -> Option<u32> {
-        let told = self.0.load(Ordering::Acquire).checked_sub(1)?;
+        let told = self.quota.load(Ordering::Acquire).checked_sub(1)?;
         Some(u32::try_from(told).unwrap_or(u32::MAX))
+    }
+
+    /// Publishes the CPU on which the rank runs.
+    pub fn publish_cpu(&self, cpu: Option<u32>) {
+        self.cpu.store(cpu.map_or(0, |cpu| u64::from(cpu) + 1), Ordering::Relaxed);
+    }
+
+    /// Returns the CPU that was published last.
+    #[inline(always)]
+    pub fn cpu(&self) -> Option<u32> {
+        u32::try_from(self.cpu.load(Ordering::Relaxed).checked_sub(1)?).ok()
     }
 }
 
@@ -249,7 +265,11 @@ impl Alarm {
 /// that has not changed and is of one call ([`crate::call::is_whole`]).
 #[repr(C, align(128))]
 #[derive(Debug)]
-pub struct Intent(Words);
+pub struct Intent {
+    words: Words,
+    /// The rank for which this rank waits, plus one; zero if it does not wait.
+    waits: AtomicU64,
+}
 
 /// The description of an operation, in shared memory.
 #[repr(C)]
@@ -293,12 +313,23 @@ impl Intent {
     /// Publishes the operation that begins.
     #[inline(always)]
     pub fn post(&self, said: Posted) {
-        self.0.post(said);
+        self.words.post(said);
     }
 
     /// Returns the description as it is now.
     pub fn current(&self) -> Posted {
-        self.0.current()
+        self.words.current()
+    }
+
+    /// Publishes the rank for which this rank waits, for reports; `None` if it no longer waits.
+    pub fn post_wait(&self, of: Option<u32>) {
+        self.waits.store(of.map_or(0, |of| u64::from(of) + 1), Ordering::Relaxed);
+    }
+
+    /// Returns the rank for which this rank waits, or [`crate::endpoint::ALL_RANKS`]; `None` if it
+    /// does not wait, or for a started call.
+    pub fn waits_for(&self) -> Option<u32> {
+        u32::try_from(self.waits.load(Ordering::Relaxed).checked_sub(1)?).ok()
     }
 }
 
@@ -355,6 +386,11 @@ impl Area {
     #[inline(always)]
     pub fn ranks(&self) -> u32 {
         self.ranks
+    }
+
+    /// Returns the address of the flags in this process.
+    pub fn address(&self) -> *const u8 {
+        self.control
     }
 
     /// Returns the bytes of a cell.

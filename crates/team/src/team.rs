@@ -5,24 +5,24 @@
 //! can be sent to and shared with other threads. A thread becomes a rank by [`Team::join`], which
 //! returns when all seats are taken. After that no further thread can join.
 
-mod cpus;
 mod members;
 mod options;
 
-pub use cpus::crowded_here;
 pub use options::{CHECK_VARIABLE, Options, TABLES_VARIABLE, Tables};
 
 use crate::algorithm_table::AlgorithmTable;
 use crate::cache_groups::{self, Groups};
 use crate::cma::{self, Offer};
+use crate::cpus::{allowed, quota};
 use crate::endpoint::Endpoint;
 use crate::flag::LINE_BYTES;
-use crate::meter::Meter;
-use crate::rank::Rank;
+use crate::race_detector::RaceDetector;
+use crate::rank::{Observers, Rank};
 use crate::reduce::Operator;
 use crate::segment::header::Header;
 use crate::segment::layout::Geometry;
 use crate::segment::meet::{Invitation, VARIABLE};
+use crate::segment::meeting::Meeting;
 use crate::segment::memfd::Mapping;
 use crate::segment::seat::SharedSeat;
 use crate::shared_layout::{Area, CELL_COUNT, CONTROL_BYTES, Mask};
@@ -30,7 +30,6 @@ use crate::tune::lazy::Lazy;
 use crate::tune::store;
 use crate::wait::{Patience, Policy};
 use crate::{Error, Result};
-use cpus::{allowed, quota};
 use options::{check_wanted, least_cell};
 use std::os::fd::{AsRawFd, BorrowedFd};
 use std::rc::Rc;
@@ -189,8 +188,12 @@ impl Team {
     /// `Refused` if other users can enter the folder, another host listens there, or a rank does
     /// not connect in time; `System`.
     pub fn host(&self, path: &std::path::Path) -> Result<()> {
+        self.host_at(&Meeting::at(path))
+    }
+
+    fn host_at(&self, meeting: &Meeting) -> Result<()> {
         let mut free: Vec<bool> = (0..self.geometry.ranks).map(|rank| rank != 0).collect();
-        crate::segment::socket::Host::listen(path)?.serve(self.fd(), &mut free, self.options.gather)
+        meeting.listen()?.serve(self.fd(), &mut free, self.options.gather)
     }
 
     /// Returns the team that another process of this user hosts at a path, and the rank that the
@@ -201,7 +204,16 @@ impl Team {
     /// `Refused` if no host listens in time, another user does, or the rank is taken; `NotATeam` if
     /// the descriptor is not a team's segment.
     pub fn meet(path: &std::path::Path, wanted: Option<u32>, options: Options) -> Result<(Self, u32)> {
-        let (mapping, rank) = crate::segment::socket::join(path, wanted, options.gather)?;
+        Self::meet_at(&Meeting::at(path), wanted, options)
+    }
+
+    /// As [`Self::meet`], for a host that listens at the places of a job. [`Self::of_job`] has an
+    /// example: it is this call, and for rank 0 the host.
+    ///
+    /// # Errors
+    /// As [`Self::meet`].
+    pub fn meet_at(meeting: &Meeting, wanted: Option<u32>, options: Options) -> Result<(Self, u32)> {
+        let (mapping, rank) = meeting.join(wanted, options.gather)?;
         let team = Self::adopt(mapping, options)?;
         if rank >= team.ranks() || wanted.is_some_and(|wanted| wanted != rank) {
             return Err(Error::NotATeam(format!("the host gave rank {rank} of {}", team.ranks())));
@@ -244,9 +256,9 @@ impl Team {
                 )));
             }
         }
-        let path = crate::segment::socket::place(key)?;
+        let meeting = Meeting::of_job(key);
         if rank != 0 {
-            let (team, _) = Self::meet(&path, Some(rank), options)?;
+            let (team, _) = Self::meet_at(&meeting, Some(rank), options)?;
             return if team.ranks() == options.ranks {
                 Ok(team)
             } else {
@@ -258,7 +270,7 @@ impl Team {
             };
         }
         let team = Self::new(options)?;
-        team.host(&path)?;
+        team.host_at(&meeting)?;
         Ok(team)
     }
 
@@ -371,8 +383,9 @@ impl Team {
         let tables = self.options.tables.by_environment(std::env::var(TABLES_VARIABLE).ok().as_deref())?;
         let check = check_wanted(self.options.check, std::env::var(CHECK_VARIABLE).ok().as_deref())?;
         let pull = cma::wanted(self.options.pull, std::env::var(cma::PULL_VARIABLE).ok().as_deref())?;
-        let seat = SharedSeat::take(&self.mapping, &self.geometry, rank)?;
         let area = self.area();
+        let _observed = RaceDetector::of_process().map(|detector| detector.call(area.address()));
+        let seat = SharedSeat::take(&self.mapping, &self.geometry, rank)?;
         // A team of one process may still get threads of other processes.
         let offer = if pull { Offer::make(&self.mapping, &area, seat.rank()) } else { None };
         area.lines(seat.rank()).mask.publish(allowed());
@@ -390,8 +403,9 @@ impl Team {
         let usable = usable.min(quotas.min().unwrap_or(u32::MAX));
         let crowded = self.geometry.ranks > usable.max(1);
         // Ranks that have left since count as well, so that all ranks compute the same value.
-        let private =
-            (0..self.geometry.ranks).all(|rank| SharedSeat::is_ours(&self.mapping, &self.geometry, rank));
+        let namespace = crate::liveness::namespace();
+        let private = (0..self.geometry.ranks)
+            .all(|rank| SharedSeat::is_ours(&self.mapping, &self.geometry, rank, namespace));
         let endpoint = Endpoint::new(
             area,
             seat.rank(),
@@ -432,11 +446,12 @@ impl Team {
         // therefore no rank continues before all have reached this point.
         rank.barrier()?;
         rank.endpoint.set_checked(said[4] != 0);
+        rank.endpoint.follow_masks(true);
         if said[1] != 0 {
             rank.lazy = Some(Rc::new(Lazy::new()));
         }
         // The calls before this point are not the program's.
-        rank.meter = Meter::of_process();
+        rank.observers = Observers::of_process();
         Ok(rank)
     }
 

@@ -13,7 +13,9 @@
 //! ranks it waits for are alive.
 //!
 //! **Properties.** No rank waits longer than [`SLEEP_MAX`] without a check for faults, in one wait
-//! or in many short ones of the same call. The clock is not read before the first spins are over.
+//! or in many short ones of the same call; in a team of more than 64 ranks the time grows with
+//! their number, so that the checks of all ranks leave the CPUs free. The clock is not read before
+//! the first spins are over.
 
 use crate::adaptive_spin::AdaptiveSpin;
 use crate::flag::{Flag, Ticket, reached};
@@ -21,8 +23,8 @@ use std::cell::{Cell, RefCell};
 use std::sync::OnceLock;
 use std::time::{Duration, Instant};
 
-/// Longest sleep before a check for faults. Longer than most kernels' ticks: a timer that is not
-/// the next to expire costs less to set.
+/// Longest sleep before a check for faults in a team of up to 64 ranks. Longer than most kernels'
+/// ticks: a timer that is not the next to expire costs less to set.
 pub const SLEEP_MAX: Duration = Duration::from_millis(8);
 /// Length of the first, uninterrupted spin if every rank has a CPU: about the time of a sleep and a
 /// wake-up.
@@ -70,8 +72,8 @@ pub struct Patience {
     /// Time that the next wait stays awake beyond its first spins.
     beyond: Cell<Duration>,
     /// `None` if nothing is learnt.
-    adaptive: Option<RefCell<AdaptiveSpin>>,
-    yields: u32,
+    adaptive: RefCell<Option<AdaptiveSpin>>,
+    yields: Cell<u32>,
     /// Number of late yields in a row, and the time lost to them.
     late: Cell<(u32, Duration)>,
     /// Nothing is yielded before this moment.
@@ -82,25 +84,35 @@ impl Patience {
     /// Returns the patience for a policy; `crowded`: whether there are more ranks than CPUs for
     /// them.
     pub fn new(policy: Policy, crowded: bool) -> Self {
-        let (spins, yields) = match policy {
+        let patience = Self {
+            policy,
+            now: Cell::new(0),
+            beyond: Cell::new(Duration::ZERO),
+            adaptive: RefCell::new(None),
+            yields: Cell::new(0),
+            late: Cell::default(),
+            no_yield_before: Cell::new(None),
+        };
+        patience.reset(crowded);
+        patience
+    }
+
+    /// Begins again, with more ranks than CPUs or not.
+    pub fn reset(&self, crowded: bool) {
+        let (spins, yields) = match self.policy {
             Policy::Auto if crowded => (0, YIELDS_MAX_CROWDED),
             Policy::Auto => (spins_in(FIRST_SPIN), YIELDS_MAX),
             Policy::Spin => (u32::MAX, 0),
             Policy::Yield => (if crowded { 0 } else { spins_in(FIRST_SPIN) }, u32::MAX),
             Policy::Park => (0, 0),
         };
-        let learns = policy == Policy::Auto && !crowded;
-        let adaptive = learns.then(|| RefCell::new(AdaptiveSpin::new(AWAKE_MAX)));
-        let beyond = Cell::new(if learns { AWAKE_MAX - FIRST_SPIN } else { Duration::ZERO });
-        Self {
-            policy,
-            now: Cell::new(spins),
-            beyond,
-            adaptive,
-            yields,
-            late: Cell::default(),
-            no_yield_before: Cell::new(None),
-        }
+        let learns = self.policy == Policy::Auto && !crowded;
+        self.now.set(spins);
+        self.yields.set(yields);
+        self.adaptive.replace(learns.then(|| AdaptiveSpin::new(AWAKE_MAX)));
+        self.beyond.set(if learns { AWAKE_MAX - FIRST_SPIN } else { Duration::ZERO });
+        self.late.take();
+        self.no_yield_before.set(None);
     }
 
     /// Returns the policy, for another team of the same rank.
@@ -122,7 +134,7 @@ impl Patience {
             return (Duration::ZERO, 0);
         }
         self.no_yield_before.set(None);
-        (beyond, self.yields)
+        (beyond, self.yields.get())
     }
 
     /// Records a yield that took `took` and ended now. Returns whether enough yields were late.
@@ -145,8 +157,8 @@ impl Patience {
     /// Records a wait that outlasted its spinning, took `waited` in all until now, and slept or
     /// not.
     fn learn(&self, slept: bool, waited: Duration, now: Instant) {
-        if let Some(adaptive) = &self.adaptive {
-            let spin = adaptive.borrow_mut().after(slept, waited, now);
+        if let Some(adaptive) = self.adaptive.borrow_mut().as_mut() {
+            let spin = adaptive.after(slept, waited, now);
             self.now.set(spins_in(spin.each.min(FIRST_SPIN)));
             self.beyond.set(spin.each.saturating_sub(FIRST_SPIN) + spin.once);
         }
@@ -172,6 +184,10 @@ fn spins_in(time: Duration) -> u32 {
 
 /// Checks beyond the flag while a rank waits.
 pub trait Faults {
+    /// Returns the time between two checks, and half of the longest sleep.
+    fn interval(&self) -> Duration {
+        SLEEP_MAX / 2
+    }
     /// Returns when faults were last checked in the call that waits. If they were not, this is
     /// `now`, which also becomes the moment at which the call began to wait.
     fn last_checked(&self, now: Instant) -> Instant;
@@ -193,7 +209,7 @@ pub fn linger(
         if reached(word as Ticket, wanted) {
             return Ok(word);
         }
-        sleep(flag, wanted, private);
+        sleep(flag, wanted, private, SLEEP_MAX);
     }
 }
 
@@ -241,10 +257,10 @@ pub fn linger(
             }
         } else {
             slept = true;
-            sleep(flag, wanted, private);
+            sleep(flag, wanted, private, 2 * faults.interval());
             now = Instant::now();
         }
-        if now.saturating_duration_since(checked) >= SLEEP_MAX / 2 {
+        if now.saturating_duration_since(checked) >= faults.interval() {
             checked = now;
             if let Some(fault) = faults.check(now) {
                 return Err(fault);
@@ -271,19 +287,19 @@ fn raised_soon(flag: &Flag, wanted: Ticket) -> bool {
     })
 }
 
-fn sleep(flag: &Flag, wanted: Ticket, private: bool) {
+fn sleep(flag: &Flag, wanted: Ticket, private: bool, most: Duration) {
     flag.add_sleeper();
     let seen = flag.reload() as Ticket;
     if !reached(seen, wanted) {
-        kernel_wait(flag, seen, private);
+        kernel_wait(flag, seen, private, most);
     }
     flag.remove_sleeper();
 }
 
-/// Sleeps for a slice, unless the flag's word differs from `seen`.
+/// Sleeps at most for `most`, which is below a second, unless the flag's word differs from `seen`.
 #[cfg(not(any(trimtab_model, miri)))]
-fn kernel_wait(flag: &Flag, seen: Ticket, private: bool) {
-    let slice = libc::timespec { tv_sec: 0, tv_nsec: SLEEP_MAX.subsec_nanos().into() };
+fn kernel_wait(flag: &Flag, seen: Ticket, private: bool, most: Duration) {
+    let slice = libc::timespec { tv_sec: 0, tv_nsec: most.subsec_nanos().into() };
     let operation = libc::FUTEX_WAIT | if private { libc::FUTEX_PRIVATE_FLAG } else { 0 };
     // SAFETY: the word lives as long as the flag; the kernel reads it and the time, and writes
     // nothing.
@@ -292,14 +308,40 @@ fn kernel_wait(flag: &Flag, seen: Ticket, private: bool) {
     }
 }
 
+/// Sleeps on a word that several processes share, at most for `nap`, unless it differs from `seen`.
+#[cfg(not(any(trimtab_model, miri)))]
+pub(crate) fn sleep_while(word: &std::sync::atomic::AtomicU32, seen: u32, nap: Duration) {
+    let slice = libc::timespec { tv_sec: 0, tv_nsec: nap.subsec_nanos().into() };
+    // SAFETY: the word lives as long as the reference; the kernel reads it and the time.
+    unsafe {
+        libc::syscall(libc::SYS_futex, word.as_ptr(), libc::FUTEX_WAIT, seen, &raw const slice);
+    }
+}
+
+/// As in a model or an interpreter, which have no such sleep.
+#[cfg(any(trimtab_model, miri))]
+pub(crate) fn sleep_while(_word: &std::sync::atomic::AtomicU32, _seen: u32, _nap: Duration) {
+    std::thread::yield_now();
+}
+
+/// Wakes all threads that sleep on such a word.
+pub(crate) fn wake_all(word: &std::sync::atomic::AtomicU32) {
+    // SAFETY: the kernel uses the word's address alone.
+    #[cfg(not(any(trimtab_model, miri)))]
+    unsafe {
+        libc::syscall(libc::SYS_futex, word.as_ptr(), libc::FUTEX_WAKE, i32::MAX);
+    }
+    let _ = word;
+}
+
 /// Yields: the interpreter takes the kernel's read of half of a word for a fault of the program's.
 #[cfg(miri)]
-fn kernel_wait(_flag: &Flag, _seen: Ticket, _private: bool) {
+fn kernel_wait(_flag: &Flag, _seen: Ticket, _private: bool, _most: Duration) {
     std::thread::yield_now();
 }
 
 #[cfg(trimtab_model)]
-fn kernel_wait(flag: &Flag, seen: Ticket, _private: bool) {
+fn kernel_wait(flag: &Flag, seen: Ticket, _private: bool, _most: Duration) {
     flag.sleep_while(seen);
 }
 

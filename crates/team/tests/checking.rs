@@ -122,6 +122,68 @@ fn a_report_has_the_last_calls_of_all_ranks() {
     assert_eq!(told, [Ok(()), Ok(())]);
 }
 
+#[test]
+fn blocks_of_different_sizes_are_an_error_before_any_rank_has_one_and_freed_blocks_are_filled() {
+    let told = team(3, |rank| {
+        let block = rank.alloc::<u16>(40)?;
+        block.store(0, &[rank.rank() as u16; 40])?;
+        let memory = block.own();
+        rank.barrier()?;
+        rank.free(block)?;
+        for at in 0..40 {
+            // SAFETY: within the segment, which the rank keeps; no other rank uses this memory.
+            assert_eq!(unsafe { memory.add(at).read_volatile() }, u16::from_ne_bytes([POISON; 2]));
+        }
+        rank.barrier()?;
+        assert!(rank.alloc::<u8>(if rank.rank() == 1 { 4000 } else { 10 }).is_err());
+        rank.barrier()
+    });
+    for (me, told) in told.iter().enumerate() {
+        let words = told.as_ref().unwrap_err().to_string();
+        assert!(words.contains("of 4000 bytes") && words.contains("of 10 bytes"), "rank {me}: {words}");
+    }
+}
+
+#[test]
+fn a_report_says_where_ranks_run_and_for_which_rank_they_wait() {
+    let told = team(2, |rank| {
+        if rank.rank() == 0 {
+            return rank.barrier();
+        }
+        let begin = std::time::Instant::now();
+        loop {
+            let report = rank.report();
+            let waits = |line: &str| {
+                line.starts_with("rank 0 is alive") && line.contains("and waits for rank 1; its last calls")
+            };
+            if report.lines().any(waits) {
+                return rank.barrier();
+            }
+            assert!(begin.elapsed() < Duration::from_secs(60), "{report}");
+        }
+    });
+    assert_eq!(told, [Ok(()), Ok(())]);
+}
+
+#[test]
+fn the_text_of_an_error_has_the_calls_of_all_ranks_if_calls_are_checked() {
+    let texts = Mutex::new(Vec::new());
+    team(2, |rank| {
+        let count = 2 + rank.rank() as usize;
+        let outcome = rank.mine().allreduce_in_place(&mut vec![0_i16; count], Operator::Min);
+        let error = outcome.clone().unwrap_err();
+        texts.lock().unwrap().push(rank.describe_error(&error));
+        let argument = Error::Argument("of one rank alone".to_owned());
+        assert_eq!(rank.describe_error(&argument), argument.to_string());
+        outcome
+    });
+    for text in texts.into_inner().unwrap() {
+        for words in ["all ranks of a team make the same calls", "rank 0", "of 2 i16", "rank 1", "of 3 i16"] {
+            assert!(text.contains(words), "{words} in {text}");
+        }
+    }
+}
+
 /// The program that the next test starts; alone it does nothing.
 #[test]
 fn as_a_program() {

@@ -170,15 +170,64 @@ fn two_roots_are_a_mismatch_at_the_same_or_the_next_call() {
     }
 }
 
-#[test]
-fn two_roots_without_common_data_get_the_mismatch_within_the_slots_of_a_rank() {
-    let told = team(options(2), |rank| {
-        for _ in 0..9 {
-            with_two_roots(rank, Kind::Broadcast, 8, 2)?;
-        }
-        Ok(())
+/// Makes a rooted call with a root of this rank's own choice, blocking or started.
+fn rooted(rank: &Rank, kind: Kind, count: usize, root: u32, sync: Sync, started: bool) -> Result<()> {
+    let (gives, gets) = kind.shape(rank.ranks(), count, rank.rank() == root);
+    let (input, mut output) = (vec![7_u8; gives], vec![0_u8; gets]);
+    let operator = kind.combines().then_some(Operator::Sum);
+    let call = CollectiveCall {
+        kind,
+        elements: u8::TYPE,
+        operator,
+        kernel: operator.map(|operator| Kernel::of(u8::TYPE, operator)).transpose()?,
+        count,
+        root,
+        input: if kind == Kind::Broadcast { output.as_ptr() } else { input.as_ptr() },
+        output: output.as_mut_ptr(),
+        sync,
+    };
+    // SAFETY: both live until the call is over, and have the lengths of the call.
+    unsafe { if started { rank.wait(&rank.start(call)?) } else { rank.call(&call) } }
+}
+
+/// Runs one rooted call, and the same again after all ranks have returned from it: by then every
+/// rank must have an error.
+fn two_rooted_calls(ranks: u32, what: &str, call: impl Fn(&Rank) -> Result<()> + std::marker::Sync) {
+    let turn = std::sync::Barrier::new(ranks as usize);
+    let told = team(options(ranks), |rank| {
+        let first = call(rank);
+        turn.wait();
+        first.and_then(|()| call(rank))
     });
-    assert!(told.iter().all(|told| matches!(told, Err(Error::Mismatch { .. }))), "{told:?}");
+    let mismatch = |told: &Result<()>| matches!(told, Err(Error::Mismatch { .. }));
+    assert!(told.iter().all(mismatch), "{ranks} ranks, {what}: {told:?}");
+}
+
+const ROOTED: [Kind; 4] = [Kind::Broadcast, Kind::Reduce, Kind::Gather, Kind::Scatter];
+
+#[test]
+fn two_roots_get_the_mismatch_in_this_call_or_the_next_also_if_none_reads_data_of_others() {
+    for (ranks, kind) in [2, 3].into_iter().flat_map(|ranks| ROOTED.map(|kind| (ranks, kind))) {
+        for (count, sync) in [(8, Sync::MINE), (1000, Sync::LOOSE), (100_000, Sync::MINE)] {
+            for started in [false, true] {
+                let what = format!("{} of {count}, {sync:?}, started: {started}", kind.name());
+                two_rooted_calls(ranks, &what, |rank| {
+                    rooted(rank, kind, count, u32::from(rank.rank() == 1), sync, started)
+                });
+            }
+        }
+    }
+}
+
+#[test]
+fn calls_in_which_no_rank_is_the_root_are_a_mismatch_in_this_call_or_the_next() {
+    for (ranks, kind) in [2, 3].into_iter().flat_map(|ranks| ROOTED.map(|kind| (ranks, kind))) {
+        for count in [8, 1000, 100_000] {
+            two_rooted_calls(ranks, &format!("{} of {count}", kind.name()), |rank| {
+                rooted(rank, kind, count, (rank.rank() + 1) % ranks, Sync::MINE, false)
+            });
+        }
+    }
 }
 
 #[test]

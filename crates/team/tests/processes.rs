@@ -46,6 +46,8 @@ fn once(rank: &Rank, job: &str) -> trimtab_team::Result<()> {
     match job {
         "barrier" => rank.barrier(),
         "broadcast" => mine.broadcast(&mut [1_u64; 4], 0),
+        // Ranks 0 and 1 both act as the root.
+        "roots" => mine.broadcast(&mut [1_u64; 1], u32::from(rank.rank() == 1)),
         "large" => mine.allreduce_in_place(&mut vec![1_u64; 100_000], Operator::Sum),
         "resident" => {
             let block = rank.alloc::<u64>(50_000)?;
@@ -133,6 +135,18 @@ fn a_killed_rank_is_named_in_every_call_of_the_others() {
         assert_eq!(error, Error::PeerDied(2), "{job}");
         eprintln!("{job}: named after {:?}", begin.elapsed());
         assert_eq!(ends(&mut other), Some(0));
+    }
+}
+
+#[test]
+fn two_roots_that_are_processes_are_a_mismatch() {
+    let team = Team::new(Options::new(3)).unwrap();
+    let mut others = [1, 2].map(|rank| start(&team, rank, "roots"));
+    let rank = team.join(Some(0)).unwrap();
+    let error = (0..).find_map(|_| once(&rank, "roots").err()).unwrap();
+    assert!(matches!(error, Error::Mismatch { .. }), "{error}");
+    for other in &mut others {
+        assert_eq!(ends(other), Some(0));
     }
 }
 

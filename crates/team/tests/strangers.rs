@@ -16,6 +16,7 @@ use std::os::unix::fs::{DirBuilderExt, PermissionsExt};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
+use trimtab_team::segment::meeting::Meeting;
 use trimtab_team::segment::socket::Host;
 use trimtab_team::{Error, Options, Team};
 
@@ -263,4 +264,75 @@ fn a_host_of_another_user_is_refused() {
     assert_eq!(exit_status(host), 0);
     // This user does not host in another user's folder, either.
     assert!(matches!(Host::listen(&path), Err(Error::Refused(_))));
+}
+
+/// Not a test: a rank of a job that another test starts, with an environment of its own.
+#[test]
+fn as_a_rank_of_a_job() {
+    let Ok(words) = std::env::var("TEAM_TEST_JOB_RANK") else { return };
+    let (rank, key) = words.split_once(' ').unwrap();
+    let rank = rank.parse().unwrap();
+    let joined = Team::of_job(rank, key, within(20_000)).unwrap().join(Some(rank)).unwrap();
+    let mut sum = [rank + 1];
+    joined.mine().allreduce_in_place(&mut sum, trimtab_team::Operator::Sum).unwrap();
+    assert_eq!(sum, [3]);
+}
+
+/// Starts a rank of a job, for which `TMPDIR` is a folder.
+fn rank_of_a_job(rank: u32, key: &str, temporary: &Path) -> std::process::Child {
+    std::process::Command::new(std::env::current_exe().unwrap())
+        .args(["--exact", "as_a_rank_of_a_job", "--nocapture"])
+        .env("TEAM_TEST_JOB_RANK", format!("{rank} {key}"))
+        .env("TMPDIR", temporary)
+        .env_remove("XDG_RUNTIME_DIR")
+        .stdout(std::process::Stdio::null())
+        .spawn()
+        .unwrap()
+}
+
+fn both_end_well(ranks: [std::process::Child; 2]) {
+    for mut rank in ranks {
+        assert!(rank.wait().unwrap().success());
+    }
+}
+
+#[test]
+fn ranks_of_a_job_with_different_temporary_folders_meet() {
+    let (one, other) = (Folder::new("one"), Folder::new("other"));
+    let key = format!("folders-{}", std::process::id());
+    both_end_well([rank_of_a_job(0, &key, &one.0), rank_of_a_job(1, &key, &other.0)]);
+}
+
+#[test]
+fn another_user_who_has_the_folder_and_a_name_of_a_job_does_not_prevent_it() {
+    // SAFETY: no preconditions.
+    if unsafe { libc::geteuid() } != 0 {
+        eprintln!(
+            "SKIPPED (1): another_user_who_has_the_folder...: only root can start processes of other users"
+        );
+        return;
+    }
+    let folder = Folder::new("taken");
+    let key = format!("taken-{}", std::process::id());
+    let squatted = folder.0.join("trimtab-team-0");
+    std::fs::create_dir(&squatted).unwrap();
+    std::os::unix::fs::chown(&squatted, Some(NOBODY), Some(NOBODY)).unwrap();
+    // Its name as an error shows it; in this process the folder is another.
+    let places = Meeting::of_job(&key).to_string();
+    let name = places.rsplit(' ').next().unwrap().to_owned();
+    let (mut told, tell) = UnixStream::pair().unwrap();
+    let squatter = as_user_nobody(|| {
+        use std::os::linux::net::SocketAddrExt;
+        let address = std::os::unix::net::SocketAddr::from_abstract_name(&name);
+        let Ok(_listener) = address.and_then(|address| UnixListener::bind_addr(&address)) else { return 1 };
+        let mut ended = [0];
+        let _ = (&tell).write_all(b"x");
+        let _ = (&tell).read(&mut ended);
+        0
+    });
+    drop(tell);
+    told.read_exact(&mut [0]).unwrap();
+    both_end_well([rank_of_a_job(0, &key, &folder.0), rank_of_a_job(1, &key, &folder.0)]);
+    told.write_all(b"x").unwrap();
+    assert_eq!(exit_status(squatter), 0);
 }

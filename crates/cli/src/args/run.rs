@@ -176,6 +176,10 @@ pub struct RunOnly {
     /// Begin each line of output with the number of its rank.
     #[arg(long, requires = "ranks", hide_short_help = true, help_heading = RANKS)]
     pub prefix: bool,
+    /// Memory of the team for blocks that ranks allocate in it: 16M (the default), 1.5G. It is
+    /// reserved before the ranks start.
+    #[arg(long, value_name = "SIZE", requires = "ranks", hide_short_help = true, help_heading = RANKS)]
+    pub heap: Option<MemorySize>,
     /// Seconds from the failure of a rank to SIGTERM for the others, and from there to SIGKILL
     /// (default 5).
     #[arg(long, value_name = "SECONDS", value_parser = clap::value_parser!(u32).range(0..=86400),

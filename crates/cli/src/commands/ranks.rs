@@ -84,7 +84,11 @@ fn start(args: &RunArgs, ranks: u32) -> Result<Ranks> {
     // The same command line; its first word is the name of the command.
     let words = std::env::args_os().skip(2);
     let words: Vec<OsString> = ["run", "--as-rank"].map(OsString::from).into_iter().chain(words).collect();
-    let team = Team::new(Options::new(ranks)).context("cannot allocate the team's memory")?;
+    let mut options = Options::new(ranks);
+    if let Some(heap) = args.run.heap {
+        options.heap = usize::try_from(heap.0).context("--heap")?;
+    }
+    let team = Team::new(options).context("cannot allocate the team's memory")?;
     keep_over_exec(team.fd())?;
     let mut all = Ranks { running: Vec::new(), lines: Vec::new() };
     for rank in 0..ranks {

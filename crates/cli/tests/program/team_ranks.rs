@@ -35,6 +35,20 @@ fn each_rank_gets_its_number_and_the_number_of_ranks() {
 }
 
 #[test]
+fn the_team_has_the_requested_memory() {
+    let sandbox = Sandbox::new();
+    let script = "fd=${TRIMTAB_TEAM#v1:}; stat -L -c %s /proc/self/fd/${fd%%:*}";
+    let bytes = |options: &str| {
+        let said = sandbox.run(options).sh(script).ends().out();
+        said.trim().parse::<u64>().unwrap()
+    };
+    assert_eq!(bytes("--ranks 1 --heap 40M") - bytes("--ranks 1 --heap 16M"), 24 << 20);
+    assert_eq!(bytes("--ranks 1"), bytes("--ranks 1 --heap 16M"));
+    let refused = sandbox.run("--ranks 1 --heap 900T").sh(script).ends();
+    assert!(refused.code == Some(125) && refused.stderr.contains("the team's memory"), "{refused}");
+}
+
+#[test]
 fn ranks_are_a_team() {
     let sandbox = Sandbox::new();
     let program = crate::util::trimtab();
@@ -98,6 +112,7 @@ fn contradicting_options_are_refused() {
         ("--ranks 2 --env print", "--env=print applies to one process"),
         ("--prefix", "--ranks"),
         ("--grace 3", "--ranks"),
+        ("--heap 1G", "--ranks"),
         ("--ranks 0", "0"),
     ] {
         let outcome = sandbox.run(options).arg("true").ends();

@@ -19,7 +19,7 @@ use trimtab_front::interrupt::Interrupt;
 use trimtab_front::print;
 use trimtab_front::process_env::World;
 use trimtab_team::algorithm_table::CallClass;
-use trimtab_team::team::crowded_here;
+use trimtab_team::cpus::crowded_here;
 use trimtab_team::tune::store::{self, Store};
 use trimtab_team::tune::{Checked, Plan, noise};
 use trimtab_team::{Kind, Options};

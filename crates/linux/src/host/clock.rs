@@ -5,7 +5,8 @@
 //! that comes late for another reason (the machine is loaded, its hypervisor gave it no time) is
 //! not a jump: the time passed for all threads, and rates over it are correct.
 
-use rustix::time::{ClockId, Timespec, clock_gettime};
+use crate::sys::clock;
+use std::time::Duration;
 use trimtab_core::time::{Moment, Span};
 
 /// Smallest jump that is reported. A smaller difference comes from reading the clocks one after the
@@ -21,13 +22,13 @@ pub(super) struct Clock {
 
 impl Clock {
     pub(super) fn new() -> Self {
-        let (begin, boot) = (monotonic(), nanoseconds(clock_gettime(ClockId::Boottime)));
+        let (begin, boot) = (monotonic(), nanoseconds(clock::since_boot()));
         Self { begin, asleep: boot.saturating_sub(begin) }
     }
 
     /// Returns the CPU time of the calling thread.
     pub(super) fn worked() -> Span {
-        Span(nanoseconds(clock_gettime(ClockId::ThreadCPUTime)))
+        Span(nanoseconds(clock::of_this_thread()))
     }
 
     pub(super) fn now(&self) -> Moment {
@@ -38,7 +39,7 @@ impl Clock {
     /// not.
     pub(super) fn slept(&mut self) -> Option<Span> {
         let awake = monotonic();
-        let boot = nanoseconds(clock_gettime(ClockId::Boottime));
+        let boot = nanoseconds(clock::since_boot());
         self.compare(awake, boot)
     }
 
@@ -53,14 +54,11 @@ impl Clock {
 }
 
 fn monotonic() -> u64 {
-    nanoseconds(clock_gettime(ClockId::Monotonic))
+    nanoseconds(clock::monotonic())
 }
 
-fn nanoseconds(time: Timespec) -> u64 {
-    u64::try_from(time.tv_sec)
-        .unwrap_or(0)
-        .saturating_mul(1_000_000_000)
-        .saturating_add(u64::try_from(time.tv_nsec).unwrap_or(0))
+fn nanoseconds(time: Duration) -> u64 {
+    u64::try_from(time.as_nanos()).unwrap_or(u64::MAX)
 }
 
 #[cfg(test)]

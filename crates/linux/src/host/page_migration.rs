@@ -11,7 +11,6 @@ use super::discovery::ThreadTable;
 use super::procfs::Procfs;
 use crate::memory::moving::{self, MigratedBytes, Wanted};
 use crate::process::Pid;
-use rustix::time::{ClockId, clock_gettime};
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -199,7 +198,5 @@ fn end(request: PageRequest, brought: MigratedBytes, news: &mut Sample) {
 
 /// Returns the CPU time of this thread, in ns.
 fn cpu_time() -> u64 {
-    let time = clock_gettime(ClockId::ThreadCPUTime);
-    let (seconds, rest) = (u64::try_from(time.tv_sec).unwrap_or(0), u64::try_from(time.tv_nsec).unwrap_or(0));
-    seconds.saturating_mul(1_000_000_000).saturating_add(rest)
+    u64::try_from(crate::sys::clock::of_this_thread().as_nanos()).unwrap_or(u64::MAX)
 }

@@ -121,7 +121,7 @@ fn bring_all(
         return Err(Unfetched::Pinned);
     }
     policies_of_threads(proc, pid)?;
-    let page = u64::try_from(rustix::param::page_size()).unwrap_or(4_096);
+    let page = crate::sys::clock::page_bytes();
     let maps = text::read(&proc.join(format!("{pid}/numa_maps"))).map_err(why)?;
     let Areas { own, huge } = areas(&maps, to, page)?;
     let ends = ends(&text::read(&proc.join(format!("{pid}/maps"))).map_err(why)?);

@@ -62,7 +62,7 @@ pub fn faults(proc: &Path, pid: Pid, tid: Tid) -> Result<Pages, Unknown> {
 /// [`Unknown`].
 pub fn resident(proc: &Path, pid: Pid, round: u64) -> Result<Pages, Unknown> {
     let maps = text::read(&proc.join(format!("{pid}/maps")))?;
-    let page = u64::try_from(rustix::param::page_size()).unwrap_or(4_096);
+    let page = crate::sys::clock::page_bytes();
     let addresses = sample(&areas(&maps), page, round);
     let mut pages = Pages::new();
     for node in residency::nodes(pid, &addresses).map_err(Unknown::Pages)?.into_iter().flatten() {

@@ -3,7 +3,7 @@
 //! The least of several tries is taken, since other work on this CPU only adds.
 
 use super::group::{Group, Recipe};
-use rustix::time::{ClockId, clock_gettime};
+use crate::sys::clock::monotonic as now;
 use std::time::Duration;
 use trimtab_core::counter_budget::Price;
 use trimtab_core::time::Span;
@@ -50,10 +50,6 @@ fn least(mut of: impl FnMut()) -> Span {
         }
     }
     least
-}
-
-fn now() -> Duration {
-    Duration::try_from(clock_gettime(ClockId::Monotonic)).unwrap_or_default()
 }
 
 #[cfg(test)]

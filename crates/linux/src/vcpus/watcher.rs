@@ -8,7 +8,6 @@
 
 use super::{Vcpu, VirtualMachine, VmError, Vms};
 use rustix::io::Errno;
-use rustix::time::{ClockId, clock_gettime};
 use std::io;
 use std::path::Path;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, Weak};
@@ -111,9 +110,9 @@ fn watch_vcpus(vms: &Vms, mut vm: VirtualMachine, shared: &VcpuWatcherState) {
     // Everything has just been queried.
     let mut links = links_of(&tasks);
     let mut idle = 0;
-    let mut worked = worked_until_now();
-    while shared.goes_on(worked_until_now().saturating_sub(worked)) {
-        worked = worked_until_now();
+    let mut worked = crate::sys::clock::of_this_thread();
+    while shared.goes_on(crate::sys::clock::of_this_thread().saturating_sub(worked)) {
+        worked = crate::sys::clock::of_this_thread();
         let now = links_of(&tasks);
         let settled = links == now && now.is_ok();
         links = now;
@@ -142,12 +141,6 @@ fn watch_vcpus(vms: &Vms, mut vm: VirtualMachine, shared: &VcpuWatcherState) {
             seen.version += 1;
         }
     }
-}
-
-/// Returns the CPU time of this thread.
-fn worked_until_now() -> Duration {
-    let worked = clock_gettime(ClockId::ThreadCPUTime);
-    Duration::new(u64::try_from(worked.tv_sec).unwrap_or(0), u32::try_from(worked.tv_nsec).unwrap_or(0))
 }
 
 /// Returns the number of links of the folder of threads: two more than threads.

@@ -5,7 +5,7 @@
 //! every rank has posted the same signature. So a difference is an error at all ranks in the same
 //! call. The report goes to standard error, to which the library writes nothing else.
 
-use super::Endpoint;
+use super::{ALL_RANKS, Endpoint};
 use crate::call::{CollectiveCall, Posted, describe};
 use crate::shared_layout::Cause;
 use std::fmt::Write as _;
@@ -44,7 +44,17 @@ impl Endpoint {
         }
     }
 
-    /// Returns the last calls and changes of the heap of all ranks, as text of a line each.
+    /// Fills this rank's part of a freed block, which no rank uses any more.
+    ///
+    /// # Safety
+    /// As [`std::ptr::write_bytes`].
+    pub(crate) unsafe fn poison_block(&self, block: *mut u8, bytes: usize) {
+        // SAFETY: the caller's promise.
+        unsafe { std::ptr::write_bytes(block, POISON, bytes) };
+    }
+
+    /// Returns the last calls and changes of the heap of all ranks, the CPU on which each waited
+    /// last, and for which rank each waits, as text of a line each.
     pub fn report(&self) -> String {
         let mut text = String::new();
         for rank in 0..self.ranks() {
@@ -55,8 +65,14 @@ impl Endpoint {
                 (false, true) => "has died",
                 (false, false) => "is alive",
             };
+            let place = lines.quota.cpu().map_or(String::new(), |cpu| format!(" on CPU {cpu}"));
             let own = if rank == self.rank { " (this rank)" } else { "" };
-            let _ = writeln!(text, "rank {rank}{own} {state}; its last calls:");
+            let waits = match lines.intent.waits_for() {
+                Some(ALL_RANKS) => " and waits for all ranks".to_owned(),
+                Some(of) if of < self.ranks() => format!(" and waits for rank {of}"),
+                _ => String::new(),
+            };
+            let _ = writeln!(text, "rank {rank}{own} {state}{place}{waits}; its last calls:");
             let line = |said: &Posted| describe(said.what, said.count, said.root);
             for said in lines.calls.all() {
                 let _ = writeln!(text, "  call {}: {}", said.number, line(&said));

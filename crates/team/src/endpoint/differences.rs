@@ -11,20 +11,20 @@ impl Endpoint {
     #[cold]
     pub(crate) fn differs(&self, rank: u32) -> Error {
         let (theirs, ours) = self
-            .earlier_difference(rank)
+            .logged_difference(rank)
             .unwrap_or_else(|| (self.area.lines(rank).intent.current(), self.posted.get()));
         self.area.lines(self.rank).finding.post(rank, theirs, ours);
         self.give_up(Cause::Mismatch, self.rank);
         crate::call::mismatch(rank, &theirs, &ours)
     }
 
-    /// Returns the first earlier operation in which a rank differed from this one, as described
-    /// there and here: a change of the heap or a call.
+    /// Returns the first operation up to this call in which a rank differed from this one, as
+    /// described there and here: a change of the heap or a call.
     #[cold]
-    pub(super) fn earlier_difference(&self, rank: u32) -> Option<(Posted, Posted)> {
+    pub(super) fn logged_difference(&self, rank: u32) -> Option<(Posted, Posted)> {
         let (theirs, ours) = (self.area.lines(rank), self.area.lines(self.rank));
         let calls = theirs.calls.first_difference(&ours.calls);
-        let earlier = calls.filter(|(_, here)| here.number < self.posted.get().number);
+        let earlier = calls.filter(|(_, here)| here.number <= self.posted.get().number);
         earlier.or_else(|| theirs.blocks.first_difference(&ours.blocks))
     }
 

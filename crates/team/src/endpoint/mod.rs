@@ -10,9 +10,12 @@
 mod barriers;
 mod checked;
 mod differences;
+mod placement;
+mod roots;
 mod shown;
 
 pub use checked::{HANG_REPORT_AFTER, POISON};
+pub use placement::{PERIOD, PERIOD_READ};
 
 use crate::algorithm_table::{Algorithm, AlgorithmTable, CallClass, Flat};
 use crate::barrier::Barrier;
@@ -21,8 +24,9 @@ use crate::call::{Kind, Posted, signature};
 use crate::call_log::mix;
 use crate::cma::BufferLocation;
 use crate::flag::{Flag, Ticket, reached};
+use crate::liveness::{RANKS_PER_CHECK, ranks_per_check};
 use crate::shared_layout::{Area, Cause, SLOT_COUNT};
-use crate::wait::{Faults, Patience, linger, wake};
+use crate::wait::{Faults, Patience, SLEEP_MAX, linger, wake};
 use crate::{Error, Result};
 use std::cell::{Cell, RefCell};
 use std::pin::Pin;
@@ -46,8 +50,9 @@ pub struct Endpoint {
     pub area: Area,
     /// Number of this rank.
     pub rank: u32,
-    /// Whether there are more ranks than CPUs.
-    pub crowded: bool,
+    /// Whether there are more ranks than CPUs: see the module `placement`.
+    crowded: Cell<bool>,
+    placement: placement::Placement,
     /// Whether all ranks are threads of this process and no other process has the memory.
     pub(crate) private: bool,
     /// Posted description of the call under way.
@@ -94,6 +99,8 @@ pub(crate) struct Waits {
     pub(crate) interrupt: Cell<Option<fn() -> bool>>,
     /// By rank: the description that was last read there, to see whether it stays the same.
     last_seen: RefCell<Vec<Posted>>,
+    /// Number of checks of the other ranks' calls.
+    checks: Cell<u32>,
 }
 
 /// Barriers and algorithms in force, from the installed table.
@@ -159,7 +166,8 @@ impl Endpoint {
         Self {
             area,
             rank,
-            crowded,
+            crowded: Cell::new(crowded),
+            placement: placement::Placement::new(),
             private,
             posted: Cell::new(NOTHING),
             checked: Cell::new(false),
@@ -182,6 +190,7 @@ impl Endpoint {
                 liveness,
                 interrupt: Cell::new(None),
                 last_seen: RefCell::new(vec![NOTHING; ranks]),
+                checks: Cell::new(0),
             },
             routes: Routes {
                 barrier_by: Cell::new(AlgorithmTable::usual(crowded).barrier),
@@ -206,6 +215,12 @@ impl Endpoint {
     #[inline(always)]
     pub fn ranks(&self) -> u32 {
         self.area.ranks()
+    }
+
+    /// Returns whether there are more ranks than CPUs for them.
+    #[inline(always)]
+    pub fn crowded(&self) -> bool {
+        self.crowded.get()
     }
 
     /// Sets how long a call may wait before it is given up, counted from its first wait that
@@ -259,7 +274,7 @@ impl Endpoint {
     /// calls.
     pub fn install(&self, table: AlgorithmTable) {
         self.routes.barrier_by.set(table.barrier);
-        self.routes.central.set(self.crowded && table.barrier == Barrier::Central);
+        self.routes.central.set(self.crowded() && table.barrier == Barrier::Central);
         self.routes.groups.replace(Rc::new(Groups::new(&table.groups, self.ranks())));
         self.routes.ways.replace(Flat::new(table));
     }
@@ -279,7 +294,7 @@ impl Endpoint {
     pub(crate) fn way(&self, kind: Kind, bytes: usize) -> Algorithm {
         // The other properties of the call were posted when it began.
         let manner = CallClass::of(self.posted.get().what);
-        self.routes.ways.borrow().way(manner, kind, bytes, self.area.cell_bytes(), self.crowded)
+        self.routes.ways.borrow().way(manner, kind, bytes, self.area.cell_bytes(), self.crowded())
     }
 
     /// Begins an operation: posts its description for ranks that may wait for it. Fails if the team
@@ -295,6 +310,7 @@ impl Endpoint {
             return Err(self.alarmed(&posted));
         }
         self.posted.set(posted);
+        self.follow_masks_at(number);
         self.tickets.past.set(mix(past, hash));
         let lines = self.area.lines(self.rank);
         lines.intent.post(posted);
@@ -379,22 +395,24 @@ impl Endpoint {
 
     #[inline(always)]
     fn wait(&self, flag: &Flag, wanted: Ticket, of: u32) -> Result<u64> {
-        let mut left = self.waits.patience.spins();
-        while left > 0 {
-            std::hint::spin_loop();
-            let word = flag.load();
-            if reached(word as Ticket, wanted) {
-                return Ok(word);
-            }
-            left -= 1;
+        if let Some(word) = self.spin(flag, wanted, of) {
+            return Ok(word);
         }
-        linger(
-            flag,
-            wanted,
-            &self.waits.patience,
-            self.private,
-            &Waiting { endpoint: self, flag, wanted, of },
-        )
+        self.linger(flag, wanted, of)
+    }
+
+    /// Waits beyond the first spins, and shows the other ranks for which rank this one waits.
+    #[cold]
+    fn linger(&self, flag: &Flag, wanted: Ticket, of: u32) -> Result<u64> {
+        let intent = &self.area.lines(self.rank).intent;
+        intent.post_wait(Some(of));
+        self.note_cpu_by_any_means();
+        let faults = Waiting { endpoint: self, flag, wanted, of };
+        let outcome = linger(flag, wanted, &self.waits.patience, self.private, &faults);
+        intent.post_wait(None);
+        // The rank may have been woken on another CPU.
+        self.note_cpu_by_any_means();
+        outcome
     }
 
     /// Waits until this rank's slot of a ticket is free again.
@@ -472,19 +490,8 @@ impl Endpoint {
             self.give_up(Cause::Left, rank);
             return Some(self.alarmed(&self.posted.get()));
         }
-        let ours = self.posted.get();
-        let mut heard = self.waits.last_seen.borrow_mut();
-        for (rank, before) in (0..self.ranks()).zip(heard.iter_mut()) {
-            let theirs = self.area.lines(rank).intent.current();
-            let stays = std::mem::replace(before, theirs) == theirs;
-            // A rank that was preempted while it posted a call shows half of the next call until it
-            // runs again.
-            let whole = crate::call::is_whole(&theirs);
-            let differs = theirs.number == ours.number && theirs.signature != ours.signature;
-            // Ranks that differed in an earlier call may wait for each other in different calls.
-            if stays && whole && (differs || self.earlier_difference(rank).is_some()) {
-                return Some(self.differs(rank));
-            }
+        if let Some(rank) = self.other_call() {
+            return Some(self.differs(rank));
         }
         let deadline = self.waits.deadline.get()?;
         if waited < deadline {
@@ -492,6 +499,31 @@ impl Endpoint {
         }
         self.give_up(Cause::Timeout, self.rank);
         Some(Error::Timeout(deadline))
+    }
+
+    /// Returns a rank that makes another call, or made one before. In a large team each check
+    /// examines some of the ranks, and each rank begins with another one.
+    fn other_call(&self) -> Option<u32> {
+        let ours = self.posted.get();
+        let (ranks, checks) = (self.ranks(), self.waits.checks.get());
+        self.waits.checks.set(checks.wrapping_add(1));
+        let many = ranks_per_check(ranks as usize) as u32;
+        let begin = self.rank.wrapping_add(checks.wrapping_mul(many));
+        let mut heard = self.waits.last_seen.borrow_mut();
+        for rank in (0..many).map(|at| begin.wrapping_add(at) % ranks) {
+            let before = &mut heard[rank as usize];
+            let theirs = self.area.lines(rank).intent.current();
+            let stays = std::mem::replace(before, theirs) == theirs;
+            // A rank that was preempted while it posted a call shows half of the next call until it
+            // runs again.
+            let whole = crate::call::is_whole(&theirs);
+            let differs = theirs.number == ours.number && theirs.signature != ours.signature;
+            // Ranks that differed in an earlier call may wait for each other in different calls.
+            if stays && whole && (differs || self.logged_difference(rank).is_some()) {
+                return Some(rank);
+            }
+        }
+        None
     }
 }
 
@@ -503,6 +535,11 @@ struct Waiting<'a> {
 }
 
 impl Faults for Waiting<'_> {
+    fn interval(&self) -> Duration {
+        let many = self.endpoint.ranks().div_ceil(RANKS_PER_CHECK as u32);
+        SLEEP_MAX / 2 * many
+    }
+
     fn last_checked(&self, now: Instant) -> Instant {
         let number = self.endpoint.posted.get().number;
         match self.endpoint.waits.waiting_call.get() {

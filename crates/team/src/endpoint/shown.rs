@@ -23,7 +23,7 @@ impl Endpoint {
     /// Returns whether ranks read each other's buffers in a call of `bytes` bytes.
     #[inline]
     pub(crate) fn pulls(&self, kind: Kind, bytes: usize) -> bool {
-        self.buffers.pull.get() && sizes(kind, self.ranks(), self.crowded).contains(&bytes)
+        self.buffers.pull.get() && sizes(kind, self.ranks(), self.crowded()).contains(&bytes)
     }
 
     /// Returns the value to post for a buffer of a call that is not in the segment; zero if the

@@ -66,6 +66,8 @@ impl Rank {
         self.ours()?;
         self.between_calls()?;
         check(&call, self.ranks())?;
+        // Accesses of the call itself are not ordered for the detector before it is over.
+        let _observed = self.detector().map(|detector| detector.call(self.address()));
         let (endpoint, lazy) = (Rc::clone(&self.endpoint), self.lazy.clone());
         let outcome = Rc::new(RefCell::new(None));
         // Read now and not when the call's turn comes: blocks are allocated in the order of calls.
@@ -92,6 +94,7 @@ impl Rank {
     /// The call's own: as [every call](super::calls::Calls#errors).
     pub fn test(&self, request: &PendingCall) -> Result<bool> {
         self.ours()?;
+        let _observed = self.detector().map(|detector| detector.call(self.address()));
         self.advance(false);
         match &*request.outcome.borrow() {
             None => Ok(false),

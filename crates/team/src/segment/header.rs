@@ -3,11 +3,13 @@
 use super::layout::Geometry;
 use super::memfd::Mapping;
 use crate::{Error, Result};
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 const MAGIC: u64 = u64::from_le_bytes(*b"trimteam");
-const FORMAT_VERSION: u64 = 2;
-const WORD_COUNT: usize = 10;
+const FORMAT_VERSION: u64 = 3;
+const WORD_COUNT: usize = 11;
+/// Index of the number of ranks that have arrived.
+const ARRIVALS: usize = 10;
 
 /// The ranks are still joining; seats can be taken.
 pub const STATE_GATHERING: u64 = 0;
@@ -17,7 +19,7 @@ pub const STATE_BEGUN: u64 = 1;
 pub const STATE_OVER: u64 = 2;
 
 /// Access to the header's words: magic, version, ranks, control, stage, heap, id (two words),
-/// generation, state.
+/// generation, state, arrivals.
 #[derive(Debug, Clone, Copy)]
 pub struct Header;
 
@@ -53,6 +55,7 @@ impl Header {
         for (i, v) in values.into_iter().enumerate() {
             word(m, i + 1).store(v, Ordering::Relaxed);
         }
+        Self::arrivals(m).store(0, Ordering::Relaxed);
         word(m, 0).store(MAGIC, Ordering::Release);
         Ok(())
     }
@@ -93,6 +96,14 @@ impl Header {
     /// Returns the number of the present team of this segment, which counts up with each new team.
     pub fn generation(m: &Mapping) -> &AtomicU64 {
         word(m, 8)
+    }
+
+    /// Returns the number of ranks that have arrived, on which those that wait for the others
+    /// sleep.
+    pub fn arrivals(m: &Mapping) -> &AtomicU32 {
+        const { assert!(ARRIVALS < WORD_COUNT) };
+        // SAFETY: as in `word`.
+        unsafe { AtomicU32::from_ptr(m.base().cast::<u64>().add(ARRIVALS).cast()) }
     }
 
     /// Returns the state: [`STATE_GATHERING`], [`STATE_BEGUN`] or [`STATE_OVER`].

@@ -52,9 +52,15 @@ pub struct Mapping {
     fd: OwnedFd,
 }
 
+/// Returns the bytes of a page.
+fn page_bytes() -> usize {
+    // SAFETY: a number in, a number out.
+    usize::try_from(unsafe { libc::sysconf(libc::_SC_PAGESIZE) }).unwrap_or(4096)
+}
+
 fn memfd(bytes: usize) -> Result<(OwnedFd, usize)> {
     let lack = |why: String| Error::NoMemory { bytes, why };
-    let page = rustix::param::page_size();
+    let page = page_bytes();
     let len = bytes.checked_next_multiple_of(page).filter(|&l| l > 0 && l <= BYTES_MAX);
     let len =
         len.ok_or_else(|| Error::Argument(format!("a segment has 1 to {BYTES_MAX} bytes, not {bytes}")))?;
@@ -147,7 +153,7 @@ fn sealed(fd: &OwnedFd, wanted: SealFlags) -> Result<usize> {
     let stat = rustix::fs::fstat(fd).map_err(|e| Error::system("fstat of a segment", e))?;
     usize::try_from(stat.st_size)
         .ok()
-        .filter(|&l| l > 0 && l <= BYTES_MAX && l.is_multiple_of(rustix::param::page_size()))
+        .filter(|&l| l > 0 && l <= BYTES_MAX && l.is_multiple_of(page_bytes()))
         .ok_or_else(|| no("its size is out of bounds"))
 }
 

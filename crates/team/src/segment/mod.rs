@@ -5,6 +5,7 @@ pub mod header;
 pub mod hold;
 pub mod layout;
 pub mod meet;
+pub mod meeting;
 pub mod memfd;
 pub mod owner;
 pub mod seat;

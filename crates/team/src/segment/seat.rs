@@ -48,21 +48,27 @@ impl SharedSeat {
         Self::word(m, g, rank, 6)
     }
 
-    /// Returns whether a rank belongs to this process, or did when it left.
-    pub fn is_ours(m: &Mapping, g: &Geometry, rank: u32) -> bool {
+    /// Returns whether a rank belongs to this process, of PID namespace `namespace`, or did when it
+    /// left.
+    pub fn is_ours(m: &Mapping, g: &Geometry, rank: u32, namespace: u64) -> bool {
         Self::word(m, g, rank, 1).load(Ordering::Relaxed) == u64::from(std::process::id())
-            && Self::word(m, g, rank, 5).load(Ordering::Relaxed) == crate::liveness::namespace()
+            && Self::word(m, g, rank, 5).load(Ordering::Relaxed) == namespace
     }
 
     /// Returns the thread that has the seat; `None` unless the state is [`SEAT_TAKEN`].
     pub fn holder(m: &Mapping, g: &Geometry, rank: u32) -> Option<SeatHolder> {
+        Self::holder_from(m, g, rank, crate::liveness::namespace())
+    }
+
+    /// The same, as seen by a process of PID namespace `namespace`: to ask for many ranks.
+    pub fn holder_from(m: &Mapping, g: &Geometry, rank: u32, namespace: u64) -> Option<SeatHolder> {
         if Self::state(m, g, rank).load(Ordering::Acquire) != SEAT_TAKEN {
             return None;
         }
         let word = |index| Self::word(m, g, rank, index).load(Ordering::Relaxed);
         let pid = u32::try_from(word(1)).ok()?;
         // A number has no meaning in another namespace: 0 means that nothing is known.
-        let known = word(5) == crate::liveness::namespace();
+        let known = word(5) == namespace;
         let pid = if known { pid } else { 0 };
         Some(SeatHolder { pid, tid: word(4) as u32, start: word(2), holds: word(4) & HOLD_FLAG != 0 })
     }

@@ -20,7 +20,7 @@ use crate::{Error, Result};
 use rustix::io::Errno;
 use rustix::net::{
     RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer, SendAncillaryMessage,
-    SendFlags,
+    SendFlags, SocketAddrUnix,
 };
 use std::io::{IoSlice, IoSliceMut, Read, Write};
 use std::mem::MaybeUninit;
@@ -29,7 +29,6 @@ use std::os::unix::fs::MetadataExt;
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
-use trimtab_core::hash::fnv1a_hex;
 
 /// Time for which the host serves one peer.
 pub const PEER_TIMEOUT: Duration = Duration::from_millis(500);
@@ -47,7 +46,7 @@ fn failed(what: &'static str) -> impl Fn(std::io::Error) -> Error {
 }
 
 /// Returns a socket's folder; refuses one that other users could have prepared.
-fn ours_alone(path: &Path) -> Result<PathBuf> {
+pub(super) fn ours_alone(path: &Path) -> Result<PathBuf> {
     let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
     let about = std::fs::symlink_metadata(folder).map_err(failed("looking at the socket's folder"))?;
     let own = rustix::process::geteuid().as_raw();
@@ -60,7 +59,7 @@ fn ours_alone(path: &Path) -> Result<PathBuf> {
     Ok(folder.to_owned())
 }
 
-fn same_user(stream: &UnixStream) -> Result<()> {
+pub(super) fn same_user(stream: &UnixStream) -> Result<()> {
     let peer =
         rustix::net::sockopt::socket_peercred(stream).map_err(|e| Error::system("asking for the peer", e))?;
     if peer.uid != rustix::process::geteuid() {
@@ -69,45 +68,12 @@ fn same_user(stream: &UnixStream) -> Result<()> {
     Ok(())
 }
 
-/// Returns the folder in which this user's jobs meet: in the session's runtime folder, which other
-/// users cannot enter, else in the folder for temporary files, where they could take the name.
-fn meeting_folder(runtime: Option<PathBuf>, temporary: &Path, user: u32) -> PathBuf {
-    let runtime = runtime.filter(|runtime| runtime.is_absolute()).map(|runtime| runtime.join("trimtab-team"));
-    match runtime.filter(|folder| ours_alone(folder).is_ok()) {
-        Some(folder) => folder,
-        None => temporary.join(format!("trimtab-team-{user}")),
-    }
-}
-
-/// Returns the path at which the ranks of a job of this name meet: in this user's own folder, which
-/// is made if it is missing.
-///
-/// # Errors
-/// `Refused` if another user made that folder.
-pub fn place(key: &str) -> Result<PathBuf> {
-    use std::os::unix::fs::DirBuilderExt;
-    let own = rustix::process::geteuid().as_raw();
-    let runtime = std::env::var_os("XDG_RUNTIME_DIR").map(PathBuf::from);
-    let folder = meeting_folder(runtime, &std::env::temp_dir(), own);
-    match std::fs::DirBuilder::new().mode(0o700).create(&folder) {
-        Err(e) if e.kind() != std::io::ErrorKind::AlreadyExists => {
-            return Err(failed("making a folder to meet in")(e));
-        }
-        _ => {}
-    }
-    // Names may contain anything and be long; paths of sockets may not. The hash is the same in
-    // every process.
-    let path = folder.join(fnv1a_hex(key.as_bytes()));
-    ours_alone(&path)?;
-    Ok(path)
-}
-
 /// Listens for the ranks of a team.
 #[derive(Debug)]
 pub struct Host {
-    listener: UnixListener,
-    path: PathBuf,
-    file: (u64, u64),
+    listeners: Vec<UnixListener>,
+    /// The socket's path, and device and number of its file.
+    file: Option<(PathBuf, (u64, u64))>,
 }
 
 impl Host {
@@ -117,7 +83,7 @@ impl Host {
     /// `Refused` if other users can enter the folder, or a host listens already.
     pub fn listen(path: &Path) -> Result<Self> {
         let _alone = alone(&ours_alone(path)?)?;
-        match connect(path) {
+        match address(path).and_then(|at| connect(&at)) {
             // A host listens, and may be too busy to accept this connection.
             Ok(_) | Err(Errno::AGAIN) => {
                 return Err(Error::Refused(format!("a host listens at {} already", path.display())));
@@ -132,7 +98,17 @@ impl Host {
         let listener = UnixListener::bind(path).map_err(failed("listening for ranks"))?;
         listener.set_nonblocking(true).map_err(failed("listening for ranks"))?;
         let about = std::fs::symlink_metadata(path).map_err(failed("looking at the socket"))?;
-        Ok(Self { listener, path: path.to_owned(), file: (about.dev(), about.ino()) })
+        Ok(Self { listeners: vec![listener], file: Some((path.to_owned(), (about.dev(), about.ino()))) })
+    }
+
+    /// Returns the host that listens at a socket without a file, which does not block.
+    pub(super) fn of(listener: UnixListener) -> Self {
+        Self { listeners: vec![listener], file: None }
+    }
+
+    /// Listens at another socket, too, which does not block.
+    pub(super) fn also(&mut self, listener: UnixListener) {
+        self.listeners.push(listener);
     }
 
     /// Passes the segment to peers until each rank of `free` (true if it is to be given) has one.
@@ -149,12 +125,14 @@ impl Host {
             }
             // A peer that sent its greeting in time is served, even after the limit.
             peers.retain_mut(|peer| peer.receive(segment, free) == PeerState::Partial && peer.until > now);
-            while peers.len() < PEERS_MAX {
-                match self.listener.accept() {
-                    Ok((stream, _)) => peers.extend(Peer::new(stream)),
-                    Err(e) if e.kind() == std::io::ErrorKind::Interrupted => {}
-                    // Also if all descriptors are in use: finished peers make room.
-                    Err(_) => break,
+            for listener in &self.listeners {
+                while peers.len() < PEERS_MAX {
+                    match listener.accept() {
+                        Ok((stream, _)) => peers.extend(Peer::new(stream)),
+                        Err(e) if e.kind() == std::io::ErrorKind::Interrupted => {}
+                        // Also if all descriptors are in use: finished peers make room.
+                        Err(_) => break,
+                    }
                 }
             }
             let next = peers.iter().map(|peer| peer.until).min().unwrap_or(until).min(until);
@@ -170,7 +148,7 @@ impl Host {
         let mut fds: Vec<PollFd<'_>> =
             peers.iter().map(|peer| PollFd::new(&peer.stream, PollFlags::IN)).collect();
         if peers.len() < PEERS_MAX {
-            fds.push(PollFd::new(&self.listener, PollFlags::IN));
+            fds.extend(self.listeners.iter().map(|listener| PollFd::new(listener, PollFlags::IN)));
         }
         let nap = Timespec { tv_sec: 0, tv_nsec: nap.subsec_nanos().into() };
         match rustix::event::poll(&mut fds, Some(&nap)) {
@@ -240,20 +218,25 @@ fn alone(folder: &Path) -> Result<OwnedFd> {
     }
 }
 
+fn address(path: &Path) -> std::result::Result<SocketAddrUnix, Errno> {
+    SocketAddrUnix::new(path)
+}
+
 /// Connects to a socket without waiting; `AGAIN` if its queue is full.
-fn connect(path: &Path) -> std::result::Result<UnixStream, Errno> {
-    use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
+pub(super) fn connect(at: &SocketAddrUnix) -> std::result::Result<UnixStream, Errno> {
+    use rustix::net::{AddressFamily, SocketFlags, SocketType};
     let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
     let socket = rustix::net::socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None)?;
-    rustix::net::connect(&socket, &SocketAddrUnix::new(path)?)?;
+    rustix::net::connect(&socket, at)?;
     Ok(UnixStream::from(socket))
 }
 
 impl Drop for Host {
     fn drop(&mut self) {
         // Only the file that was made here, not that of a later host.
-        if std::fs::symlink_metadata(&self.path).is_ok_and(|about| (about.dev(), about.ino()) == self.file) {
-            let _ = std::fs::remove_file(&self.path);
+        let Some((path, file)) = &self.file else { return };
+        if std::fs::symlink_metadata(path).is_ok_and(|about| (about.dev(), about.ino()) == *file) {
+            let _ = std::fs::remove_file(path);
         }
     }
 }
@@ -285,20 +268,54 @@ fn answer(stream: &UnixStream, hello: &[u8; 12], segment: BorrowedFd<'_>, free: 
 /// `Refused` if another user listens, no host does within the limit, or the rank is taken;
 /// `NotATeam` if the descriptor is not a segment.
 pub fn join(path: &Path, wanted: Option<u32>, limit: Duration) -> Result<(Mapping, u32)> {
+    let at = address(path).map_err(|e| Error::system("making an address to meet at", e))?;
+    join_any(&[at], &path.display().to_string(), wanted, limit)
+}
+
+/// As [`join`], from a host of this user's that listens at one of several addresses; `place` names
+/// them.
+pub(super) fn join_any(
+    addresses: &[SocketAddrUnix],
+    place: &str,
+    wanted: Option<u32>,
+    limit: Duration,
+) -> Result<(Mapping, u32)> {
     let until = Instant::now() + limit;
-    let mut stream = loop {
-        match connect(path) {
-            Ok(stream) => break stream,
-            Err(Errno::AGAIN) if Instant::now() >= until => {
-                return Err(Error::Refused(format!("the host at {} accepts no connections", path.display())));
+    greet(connect_any(addresses, place, until)?, wanted, until)
+}
+
+/// Connects to a host of this user's; waits for it to begin.
+fn connect_any(addresses: &[SocketAddrUnix], place: &str, until: Instant) -> Result<UnixStream> {
+    loop {
+        let mut refusal = None;
+        let mut busy = false;
+        for at in addresses {
+            match connect(at) {
+                Ok(stream) => match same_user(&stream) {
+                    Ok(()) => return Ok(stream),
+                    // It stays there.
+                    Err(error) if addresses.len() == 1 => return Err(error),
+                    Err(error) => refusal = Some(error),
+                },
+                Err(Errno::AGAIN) => busy = true,
+                Err(e) => {
+                    refusal.get_or_insert(Error::Refused(format!("no host listens at {place}: {e}")));
+                }
             }
-            Err(e) if Instant::now() >= until => {
-                return Err(Error::Refused(format!("no host listens at {}: {e}", path.display())));
-            }
-            Err(_) => std::thread::sleep(Duration::from_millis(2)),
         }
-    };
-    same_user(&stream)?;
+        let over = Instant::now() >= until;
+        match refusal {
+            _ if busy && over => {
+                return Err(Error::Refused(format!("the host at {place} accepts no connections")));
+            }
+            Some(refusal) if over => return Err(refusal),
+            _ => std::thread::sleep(Duration::from_millis(2)),
+        }
+    }
+}
+
+/// Takes a rank and the segment from a host.
+fn greet(mut stream: UnixStream, wanted: Option<u32>, until: Instant) -> Result<(Mapping, u32)> {
     // The socket always has room for these few bytes; the call then waits for the answer.
     stream.set_nonblocking(false).map_err(failed("setting a limit"))?;
     let mut hello = [0; 12];
@@ -330,27 +347,4 @@ pub fn join(path: &Path, wanted: Option<u32>, limit: Duration) -> Result<(Mappin
     };
     let rank = words[8..].iter().rev().fold(0_u32, |all, byte| all << 8 | u32::from(*byte));
     Ok((Mapping::adopt(fd)?, rank))
-}
-
-#[cfg(all(test, not(any(trimtab_model, miri))))]
-mod tests {
-    use super::*;
-    use std::os::unix::fs::PermissionsExt;
-
-    #[test]
-    fn the_folder_of_jobs_is_closed_to_other_users() {
-        let temporary = Path::new("/tmp");
-        let own = tempfile::tempdir().unwrap();
-        let set = |mode| std::fs::set_permissions(own.path(), std::fs::Permissions::from_mode(mode)).unwrap();
-        let chosen = |runtime: &Path| meeting_folder(Some(runtime.to_owned()), temporary, 7);
-        let usual = temporary.join("trimtab-team-7");
-        set(0o700);
-        assert_eq!(chosen(own.path()), own.path().join("trimtab-team"));
-        // Other users can enter it.
-        set(0o755);
-        assert_eq!(chosen(own.path()), usual);
-        assert_eq!(chosen(&own.path().join("missing")), usual);
-        assert_eq!(chosen(Path::new("relative")), usual);
-        assert_eq!(meeting_folder(None, temporary, 7), usual);
-    }
 }

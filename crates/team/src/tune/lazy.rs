@@ -351,8 +351,7 @@ async fn latest(endpoint: &Endpoint, own: &[u64], all: &mut [u64]) -> Result<()>
 
 /// Reads a clock that is the same for all processes of the machine.
 fn nanoseconds() -> u64 {
-    let time = rustix::time::clock_gettime(rustix::time::ClockId::Monotonic);
-    time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64
+    crate::meter::nanoseconds_of(libc::CLOCK_MONOTONIC)
 }
 
 impl crate::Rank {

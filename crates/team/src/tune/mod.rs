@@ -385,7 +385,7 @@ impl Job {
 }
 
 fn candidates(endpoint: &Endpoint, job: Job) -> Vec<Tried> {
-    job.candidates(endpoint.area.cell_bytes(), endpoint.crowded)
+    job.candidates(endpoint.area.cell_bytes(), endpoint.crowded())
 }
 
 /// Returns a table's choice for a cell.
@@ -395,7 +395,7 @@ fn in_force(endpoint: &Endpoint, table: &AlgorithmTable, job: Job) -> Tried {
     }
     let cell = endpoint.area.cell_bytes();
     let flat = crate::algorithm_table::Flat::new(table.clone());
-    Tried::Algorithm(flat.way(job.manner, job.kind, job.bytes, cell, endpoint.crowded))
+    Tried::Algorithm(flat.way(job.manner, job.kind, job.bytes, cell, endpoint.crowded()))
 }
 
 /// Returns the table with one choice changed.

@@ -103,8 +103,7 @@ fn foreign(moments: &VecDeque<Moment>, since: usize, processors: f64) -> Option<
 
 /// Returns the CPU time of this thread.
 fn thread_nanoseconds() -> u64 {
-    let time = rustix::time::clock_gettime(rustix::time::ClockId::ThreadCPUTime);
-    time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64
+    crate::meter::nanoseconds_of(libc::CLOCK_THREAD_CPUTIME_ID)
 }
 
 #[cfg(test)]
