@@ -275,7 +275,7 @@ fn plans_by_memory_and_devices_are_right_on_every_machine() {
                                 .filter(|node| !node.cores.is_empty())
                                 .map(|node| taken.free_memory.get(&node.os).copied().or(node.bytes).unwrap())
                                 .sum();
-                            // Of a full node's memory, less than a fiftieth of 64 GiB, nothing counts.
+                            // A full node's memory, less than a fiftieth of 64 GiB, does not count.
                             let lost = machine.nodes().len() as u64 * (64 << 30) / 50;
                             assert!(room < asked.0 + lost, "{name}: {room} {asked}");
                             refused += 1;

@@ -12,7 +12,6 @@ use crate::site_facts::{HOLD, Situation};
 use anyhow::{Context, Result, bail};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::process::{PidfdFlags, pidfd_open};
-use rustix::time::{ClockId, clock_gettime};
 use std::ffi::OsString;
 use std::os::fd::OwnedFd;
 use std::os::unix::process::CommandExt;
@@ -31,6 +30,7 @@ use trimtab_launch::options::GrowMost;
 use trimtab_linux::budget::BudgetPage;
 use trimtab_linux::ledger::{Held, Hold, Ledger, QueuedRun};
 use trimtab_linux::process::{self, Pid, State};
+use trimtab_linux::sys::clock::of_this_thread;
 use trimtab_linux::sys::orphan;
 
 /// First argument of a grower; the others are those of [`GrowthOrder`].
@@ -122,7 +122,7 @@ pub fn run(world: &World, words: &[OsString], tell: &dyn Fn(&str)) -> Result<()>
     let mut policy = None;
     let mut end: Option<Option<OwnedFd>> = None;
     loop {
-        let before = cpu_time();
+        let before = of_this_thread();
         let Some((seen, selected, situation, ledger)) = observe(world, &order)? else {
             return Ok(());
         };
@@ -150,7 +150,7 @@ pub fn run(world: &World, words: &[OsString], tell: &dyn Fn(&str)) -> Result<()>
             let pid = i32::try_from(holder).ok().and_then(rustix::process::Pid::from_raw);
             pid.and_then(|pid| pidfd_open(pid, PidfdFlags::empty()).ok())
         });
-        pause(end, (cpu_time().saturating_sub(before) * COST_DIVISOR).max(INTERVAL_MIN));
+        pause(end, (of_this_thread().saturating_sub(before) * COST_DIVISOR).max(INTERVAL_MIN));
     }
 }
 
@@ -164,12 +164,6 @@ fn pause(end: &mut Option<OwnedFd>, time: Duration) {
         // The processes of the run release the hold one after the other.
         std::thread::sleep(INTERVAL_MIN / 10);
     }
-}
-
-/// Returns the CPU time that this process has used.
-fn cpu_time() -> Duration {
-    let time = clock_gettime(ClockId::ProcessCPUTime);
-    Duration::try_from(time).unwrap_or_default()
 }
 
 /// Observes a hold; `None` if it has ended.

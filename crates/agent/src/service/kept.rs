@@ -40,7 +40,7 @@ struct KeptFile {
 
 /// The file of tags by hand.
 #[derive(Debug)]
-pub(super) struct Kept {
+pub(super) struct KeptTags {
     path: PathBuf,
     boot: String,
     /// State of the registry that was written last.
@@ -49,7 +49,7 @@ pub(super) struct Kept {
     written: Option<Vec<KeptTag>>,
 }
 
-impl Kept {
+impl KeptTags {
     /// Makes the file of the service at this socket, without reading or writing it yet.
     pub(super) fn beside(socket: &Path, proc: &Path) -> Self {
         let mut name = socket.file_name().unwrap_or_default().to_owned();
@@ -179,7 +179,7 @@ mod tests {
     fn tags_by_hand_are_read_back_and_others_are_not_kept() {
         let folder = tempfile::tempdir().unwrap();
         let socket = folder.path().join("socket");
-        let mut kept = Kept::beside(&socket, Path::new("/proc"));
+        let mut kept = KeptTags::beside(&socket, Path::new("/proc"));
         assert_eq!(kept.read(), []);
         let mut registry = Registry::new(Reach::All);
         tagged(&mut registry, 1_000, 7, 3);
@@ -189,10 +189,10 @@ mod tests {
         kept.write(kept_of(&registry)).unwrap();
         let mark = Mark::Process { pid: 7, start: 3 };
         let tags = [KeptTag { mark, uid: 1_000, group: None }];
-        assert_eq!(Kept::beside(&socket, Path::new("/proc")).read(), tags);
+        assert_eq!(KeptTags::beside(&socket, Path::new("/proc")).read(), tags);
         assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 1);
         // Another boot.
-        let other = Kept { boot: "other".to_owned(), ..Kept::beside(&socket, Path::new("/proc")) };
+        let other = KeptTags { boot: "other".to_owned(), ..KeptTags::beside(&socket, Path::new("/proc")) };
         assert_eq!(other.read(), []);
         // Without tags there is no file.
         registry.clear(Requester { uid: 1_000 }, None, Moment(2));
@@ -204,7 +204,7 @@ mod tests {
     fn files_that_others_could_write_and_links_are_not_read() {
         let folder = tempfile::tempdir().unwrap();
         let socket = folder.path().join("socket");
-        let mut kept = Kept::beside(&socket, Path::new("/proc"));
+        let mut kept = KeptTags::beside(&socket, Path::new("/proc"));
         let mut registry = Registry::new(Reach::All);
         tagged(&mut registry, 1_000, 7, 3);
         kept.write(kept_of(&registry)).unwrap();

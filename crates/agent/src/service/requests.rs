@@ -4,7 +4,7 @@
 use super::channel::Channel;
 use super::declared::{self, Changes, Declared};
 use super::guests::{Guests, OPERATOR};
-use super::kept::Kept;
+use super::kept::KeptTags;
 use super::pinned::Pinned;
 use super::resolve::Resolver;
 use super::vm_registry::{Asker, LookupResult, VmRegistry};
@@ -114,7 +114,7 @@ pub(super) struct RequestServer {
     pinned: Option<Pinned>,
     declared: Declared,
     /// The file of tags by hand.
-    kept: Kept,
+    kept: KeptTags,
     /// Why that file was not written.
     kept_fault: Option<String>,
     /// Why the files of declared tags were not used when they were last read.
@@ -142,7 +142,7 @@ impl RequestServer {
         let declared = Declared::new(resolver.clone(), reach, declarations);
         let pinned = setup.pinned.then(|| Pinned::new(proc.to_owned(), setup.online.clone(), reach));
         let mut server = Self {
-            kept: Kept::beside(server.path(), proc),
+            kept: KeptTags::beside(server.path(), proc),
             kept_fault: None,
             machines: VmRegistry::new(&resolver),
             guests: Guests::new(&setup.guests),

@@ -76,7 +76,7 @@ mod tests {
             steps in prop::collection::vec(prop::option::weighted(0.6, 0_u32..4), 0..200),
         ) {
             let (mut turns, mut waiting, mut number) = (Turns::default(), Vec::new(), 0);
-            // For each user: the users that had a turn since its last one, and all that waited then.
+            // For each user: users that had a turn since its last one, and all that waited then.
             let mut since: BTreeMap<u32, (Vec<u32>, Vec<u32>)> = BTreeMap::new();
             for step in steps {
                 if let Some(uid) = step {

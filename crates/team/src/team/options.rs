@@ -47,13 +47,14 @@ pub struct Options {
     /// difference is an error at all ranks in the same call, and blocks of different sizes are one
     /// before any rank has the block; output buffers until their data is there, and freed blocks
     /// are filled with [`POISON`](crate::endpoint::POISON); and the last calls of all ranks are
-    /// written to standard error when the team fails, and when a call waits for ten seconds. For tests: each call costs one barrier more. The value of rank 0 counts for all
-    /// ranks. `TRIMTAB_TEAM_CHECK=on` sets it.
+    /// written to standard error when the team fails, and when a call waits for ten seconds. For
+    /// tests: each call costs one barrier more. The value of rank 0 counts for all ranks.
+    /// `TRIMTAB_TEAM_CHECK=on` sets it.
     pub check: bool,
-    /// Called every few milliseconds by a rank that waits, also while it waits for others to join; in
-    /// teams of more than 64 ranks less often, every 64 ms by 1,024 ranks.
-    /// If it returns true, the call and the team are given up. For languages that handle signals
-    /// between their own steps.
+    /// Called every few milliseconds by a rank that waits, also while it waits for others to join;
+    /// in teams of more than 64 ranks less often, every 64 ms by 1,024 ranks. If it returns true,
+    /// the call and the team are given up. For languages that handle signals between their own
+    /// steps.
     pub interrupt: Option<fn() -> bool>,
 }
 
