@@ -96,7 +96,7 @@ macro_rules! blas_functions {
 /// Defines the positions and the names of the functions.
 macro_rules! list {
     ($($name:ident)*) => {
-        /// Position of a function in [`NAMES`].
+        /// Position of a function in the list.
         #[allow(non_camel_case_types, missing_docs, reason = "names of BLAS")]
         #[derive(Clone, Copy)]
         #[repr(usize)]
