@@ -74,6 +74,11 @@ impl Metrics {
         self.show(account);
     }
 
+    /// Stores another page: figures that are no account of a run.
+    pub fn show_text(&self, text: String) {
+        *self.page.lock().unwrap_or_else(PoisonError::into_inner) = text.into();
+    }
+
     fn show(&self, account: &Account) {
         let text = page::text(account);
         *self.page.lock().unwrap_or_else(PoisonError::into_inner) = text.into();
