@@ -1,8 +1,9 @@
 //! `trimtab-lab`, the laboratory program: benchmarks of the live machine, the simulator, the live
 //! view, pages made of records, replays, advice, the checker of plans, jobs for many values, the
-//! tuning of programs and teams, and holds for other programs. `trimtab advise`, `bench`, `check`,
-//! `each`, `hold`, `release`, `replay`, `report`, `resize`, `sim`, `top`, `tune` and `tune-team`
-//! start it. It is also the keeper of a hold, and the grower of one.
+//! tuning of programs and teams, holds for other programs, and the plug-in for container runtimes.
+//! `trimtab advise`, `bench`, `check`, `each`, `hold`, `nri`, `release`, `replay`, `report`,
+//! `resize`, `sim`, `top`, `tune` and `tune-team` start it. It is also the keeper of a hold, and
+//! the grower of one.
 
 use clap::{CommandFactory, Parser};
 use std::process::ExitCode;
@@ -12,7 +13,9 @@ use trimtab_front::exit;
 use trimtab_front::process_env::World;
 use trimtab_hold::grower;
 use trimtab_lab::args::{Cli, Command};
-use trimtab_lab::{advise, bench, check, each, generate, hold, replay, report, sim, top, tune, tune_team};
+use trimtab_lab::{
+    advise, bench, check, each, generate, hold, nri, replay, report, sim, top, tune, tune_team,
+};
 use trimtab_linux::keeper;
 
 fn main() -> ExitCode {
@@ -44,6 +47,7 @@ fn main() -> ExitCode {
         Command::Hold(args) => hold::hold(&world, &args),
         Command::Resize(args) => hold::resize(&world, &args),
         Command::Release(args) => hold::release(&world, &args),
+        Command::Nri(args) => nri::run(&world, &args),
         Command::Bench(args) => bench::run(&world, &args),
         Command::Sim(args) => sim::run(&args),
         Command::Advise(args) => advise::run(&world, &args),
