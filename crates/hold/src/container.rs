@@ -28,7 +28,7 @@ use trimtab_front::machine::Which;
 use trimtab_front::process_env::World;
 use trimtab_launch::{Environment, LaunchRequest, Sources, decide};
 pub use trimtab_linux::keeper::Target;
-use trimtab_linux::keeper::{ContainerNote, Description, WatchedTarget, description, is_keeper};
+use trimtab_linux::keeper::{ARGUMENT, ContainerNote, Description, WatchedTarget, description};
 use trimtab_linux::ledger::{Hold, Holder, Ledger, Level, ProcessTable};
 pub use trimtab_linux::process::Pid;
 use trimtab_linux::process::{self};
@@ -36,6 +36,8 @@ use trimtab_linux::process::{self};
 /// Beginning of variables that steer trimtab itself. Those of a container are not meant for the
 /// plug-in.
 const OWN_VARIABLES: &str = "TRIMTAB_";
+/// Beginning of argument 0 of a keeper.
+const KEEPER: &[u8] = b"trimtab: keeper of ";
 
 /// Cores wanted for a container that will be started.
 pub struct ContainerRequest<'a> {
@@ -180,6 +182,14 @@ fn never(cause: impl Into<anyhow::Error>) -> ReserveError {
     ReserveError::Never(cause.into())
 }
 
+/// Returns whether a process is a keeper, by its arguments: a keeper that has just been started has
+/// not set its name yet.
+fn is_container_keeper(proc: &Path, pid: Pid) -> bool {
+    let line = std::fs::read(proc.join(format!("{pid}/cmdline"))).unwrap_or_default();
+    let mut words = line.split(|&byte| byte == 0);
+    words.next().is_some_and(|name| name.starts_with(KEEPER)) && words.next() == Some(ARGUMENT.as_bytes())
+}
+
 /// Returns the holds of containers of this user, by their keepers.
 ///
 /// # Errors
@@ -192,7 +202,8 @@ pub fn kept(world: &World) -> Result<Vec<KeptContainer>> {
     let mut found = Vec::new();
     for keeper in process::all(&proc).context("cannot list the processes")? {
         let is_ours = || {
-            is_keeper(&proc, keeper) && process::status(&proc, keeper).is_ok_and(|status| status.uid == own)
+            is_container_keeper(&proc, keeper)
+                && process::status(&proc, keeper).is_ok_and(|status| status.uid == own)
         };
         if !is_ours() {
             continue;
@@ -240,7 +251,7 @@ impl KeptContainer {
         let number = i32::try_from(self.keeper.0).ok().and_then(rustix::process::Pid::from_raw);
         let Some(number) = number else { bail!("{} is no process", self.keeper) };
         let Ok(keeper) = pidfd_open(number, PidfdFlags::empty()) else { return Ok(()) };
-        if !is_keeper(&world.proc(), self.keeper) {
+        if !is_container_keeper(&world.proc(), self.keeper) {
             return Ok(()); // it ended, and the number is another process's
         }
         match pidfd_send_signal(&keeper, Signal::TERM) {
