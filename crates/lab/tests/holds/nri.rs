@@ -263,7 +263,7 @@ fn a_plug_in_that_was_killed_finds_the_holds_again() {
     assert_eq!(held(&sandbox).len(), 2, "keepers have the holds meanwhile");
     let list = sets[0].first().unwrap().to_string();
     // The runtime does not list the other one any more.
-    let updates = runtime.synchronize(&[stays.clone()], &[running(&stays, &processes[0], &list)]);
+    let updates = runtime.synchronize(std::slice::from_ref(&stays), &[running(&stays, &processes[0], &list)]);
     assert!(updates.is_empty(), "{updates:?}");
     eventually("the other hold ends", || held(&sandbox) == sets[0]);
     // A container that was started meanwhile keeps the CPUs that it has.
@@ -285,7 +285,7 @@ fn the_shared_pool_follows_holds_and_is_never_empty() {
     let mut runtime = TestRuntime::new(&sandbox, "shared = true\n");
     let shared = Pod { annotations: BTreeMap::new(), ..pod("shared", "") };
     let process = sleep();
-    let first = runtime.synchronize(&[shared.clone()], &[running(&shared, &process, "")]);
+    let first = runtime.synchronize(std::slice::from_ref(&shared), &[running(&shared, &process, "")]);
     let all = of_update(&first[0]);
     assert!(all.len() >= 2);
     let web = pod("web", "1");
