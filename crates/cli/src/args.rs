@@ -51,7 +51,7 @@ pub const GROUPS: [(&str, &[&str]); 5] = [
     ("Run", &["run", "each", "hold", "resize", "release", "attach", "detach"]),
     ("Look", &["plan", "topo", "ps", "top", "report", "counters", "nproc", "doctor", "check"]),
     ("Improve", &["profile", "advise", "tune", "tune-team", "replay"]),
-    ("Operate a service", &["serve", "tag", "untag", "status", "reload", "guest-agent"]),
+    ("Operate a service", &["serve", "tag", "untag", "status", "reload", "guest-agent", "nri"]),
     ("Laboratory", &["bench", "sim"]),
 ];
 
@@ -96,6 +96,7 @@ Operate a service:
   status       Show what the service balances, and its cost
   reload       Have the service read its files of declared tags again
   guest-agent  Tell the host, from inside a VM, which vCPUs run bound tasks
+  nri          Give containers of Kubernetes cores that nothing else has
 
 Laboratory:
   bench        Measure placement and balancing on this machine
@@ -150,6 +151,8 @@ pub enum Command {
     Status(StatusArgs),
     #[command(alias = "guest")]
     GuestAgent(GuestAgentArgs),
+    /// Give containers of Kubernetes cores that nothing else has.
+    Nri(LabArgs),
     /// Measure placement and balancing on this machine.
     Bench(LabArgs),
     /// Simulate balancing on machines that you do not have.

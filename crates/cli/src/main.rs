@@ -61,6 +61,7 @@ fn trimtab() -> u8 {
         | Command::Bench(_)
         | Command::Sim(_)
         | Command::TuneTeam(_)
+        | Command::Nri(_)
         | Command::Report(_)
         | Command::Serve(_)
         | Command::Top(_)

@@ -178,7 +178,7 @@ fn refuse_holders(
 }
 
 /// Makes the record of a target.
-fn holder(world: &World, target: &Target, label: &str) -> anyhow::Result<Holder> {
+pub(crate) fn holder(world: &World, target: &Target, label: &str) -> anyhow::Result<Holder> {
     let proc = world.proc();
     let first = match target {
         Target::Process { pid, .. } => *pid,

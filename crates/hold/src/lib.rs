@@ -30,12 +30,14 @@
 //!    programs, [`site`] reads the files of the site and the user.
 //! 4. [`delegate`] holds cores for a process that runs already, [`mod@resize`] changes a hold while
 //!    its programs run, [`grower`] does so for a run that grows, [`mod@release`] ends one;
-//!    [`select`] finds it.
+//!    [`select`] finds it. [`container`] holds cores for containers, before they are started and
+//!    until they end.
 //! 5. [`holds`] and [`escapes`] describe the ledger: holders, and processes outside of their cores.
 
 #![forbid(unsafe_code)]
 #![warn(missing_docs)]
 
+pub mod container;
 pub mod cores;
 pub mod delegate;
 pub mod escapes;

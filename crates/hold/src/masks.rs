@@ -29,7 +29,7 @@ pub(crate) fn describe(world: &World, target: &Target) -> Description {
         Target::Cgroup(folder) => writable_cpuset(folder),
         Target::Process { .. } => None,
     };
-    Description { target: target.clone(), before, usual, cpuset }
+    Description { target: target.clone(), before, usual, cpuset, container: None }
 }
 
 /// Returns the file of a control group's CPUs.

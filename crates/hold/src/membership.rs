@@ -46,7 +46,7 @@ pub(crate) fn descends(proc: &Path, pid: Pid, holder: &Holder) -> bool {
     // Process trees are shallow; the bound only guards against an inconsistent /proc.
     for _ in 0..1_000 {
         let Ok(stat) = process::stat(proc, at) else { return at.0 == holder.pid };
-        if stat.start.0 == holder.start_ticks && own_number(proc, at) == Some(holder.pid) {
+        if stat.start.0 == holder.start_ticks && numbers(proc, at).contains(&holder.pid) {
             return true;
         }
         if stat.parent.0 <= 1 {
@@ -57,16 +57,14 @@ pub(crate) fn descends(proc: &Path, pid: Pid, holder: &Holder) -> bool {
     false
 }
 
-/// Returns a process's number inside its own container, which the holder wrote down.
-fn own_number(proc: &Path, pid: Pid) -> Option<u32> {
-    let status = std::fs::read_to_string(proc.join(pid.0.to_string()).join("status")).ok()?;
-    innermost(&status).or(Some(pid.0))
-}
-
-/// Returns the number in the innermost namespace, from the text of a `status` file; kernels before
-/// 4.1 do not show it.
-fn innermost(status: &str) -> Option<u32> {
-    status.lines().find_map(|line| line.strip_prefix("NSpid:"))?.split_whitespace().next_back()?.parse().ok()
+/// Returns a process's numbers: here, and inside the containers around it. A holder wrote down the
+/// one inside its own container; a plug-in on the machine wrote down the one of the machine.
+fn numbers(proc: &Path, pid: Pid) -> Vec<u32> {
+    let status = std::fs::read_to_string(proc.join(pid.0.to_string()).join("status")).unwrap_or_default();
+    let listed = status.lines().find_map(|line| line.strip_prefix("NSpid:"));
+    // Kernels before 4.1 do not show them.
+    let listed = listed.map(|line| line.split_whitespace().filter_map(|word| word.parse().ok()).collect());
+    listed.unwrap_or_else(|| vec![pid.0])
 }
 
 #[cfg(test)]
@@ -105,6 +103,7 @@ mod tests {
         let of = |pid, holder: &Holder| descends(folder.path(), Pid(pid), holder);
         let inside = holder(7, 71);
         assert!(of(901, &inside) && of(902, &inside), "the holder, and what it started");
+        assert!(of(902, &holder(901, 71)), "the same holder, by its number on the machine");
         // Its own number is another process here, which is not the holder; nor is the container's
         // first process.
         assert!(!of(7, &inside) && !of(900, &inside));

@@ -299,7 +299,7 @@ impl RanksRequest {
 }
 
 /// Returns a refusal without its remedies: a launcher has no such options.
-fn without_options(refusal: &anyhow::Error) -> anyhow::Error {
+pub(crate) fn without_options(refusal: &anyhow::Error) -> anyhow::Error {
     let text = format!("{refusal:#}");
     anyhow::anyhow!(
         "{}",
@@ -360,7 +360,7 @@ fn order(request: &LaunchRequest, plan: &LaunchPlan, hold: Option<&str>) -> Rank
 
 /// Returns the value by which runs inside a rank find the hold: by its number, since ranks inherit
 /// no descriptor of it.
-fn position(held: &Held) -> Option<String> {
+pub(crate) fn position(held: &Held) -> Option<String> {
     Some(format!("{} -1 {}", held.level().depth(), held.id()?.number()))
 }
 

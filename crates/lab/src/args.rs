@@ -4,6 +4,7 @@
 pub mod bench;
 pub mod each;
 pub mod hold;
+pub mod nri;
 pub mod oversub;
 pub mod report;
 pub mod sim;
@@ -15,6 +16,7 @@ pub mod tune_team;
 pub use bench::{BenchArgs, BenchBalanceArgs, BenchCommand, CostArgs, Experiment, NestedArgs, UncoreArgs};
 pub use each::EachArgs;
 pub use hold::{HoldArgs, ReleaseArgs, ResizeArgs};
+pub use nri::NriArgs;
 pub use oversub::{Mix, OversubArgs, OversubCellArgs, Program, ProgramPair};
 pub use report::ReportArgs;
 pub use sim::{MachinesArgs, ScenarioArgs, SimArgs, SimCommand};
@@ -28,11 +30,12 @@ use trimtab_cli::args::{AdviseArgs, CheckArgs, ReplayArgs, ServeArgs, TopArgs, T
 
 /// Measure and simulate trimtab's placement and balancing.
 ///
-/// `trimtab advise`, `bench`, `check`, `each`, `hold`, `release`, `replay`, `report`, `resize`,
-/// `serve`, `sim`, `top`, `tune` and `tune-team` start this program. It holds the benchmarks of the
-/// live machine, the simulator of other machines, the service, the live view, the pages made of
-/// records, replays, advice, the checker of plans, jobs for many values, the tuning of programs and
-/// teams, and the commands that hold cores for others.
+/// `trimtab advise`, `bench`, `check`, `each`, `hold`, `nri`, `release`, `replay`, `report`,
+/// `resize`, `serve`, `sim`, `top`, `tune` and `tune-team` start this program. It holds the
+/// benchmarks of the live machine, the simulator of other machines, the service, the live view, the
+/// pages made of records, replays, advice, the checker of plans, jobs for many values, the tuning
+/// of programs and teams, the commands that hold cores for others, and the plug-in for container
+/// runtimes.
 #[derive(Parser, Debug)]
 #[command(name = "trimtab-lab", version, max_term_width = 100)]
 pub struct Cli {
@@ -45,6 +48,7 @@ pub enum Command {
     Hold(Box<HoldArgs>),
     Resize(ResizeArgs),
     Release(ReleaseArgs),
+    Nri(NriArgs),
     Bench(BenchArgs),
     Sim(SimArgs),
     Report(ReportArgs),

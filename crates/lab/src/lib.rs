@@ -26,7 +26,8 @@
 //!    them.
 //! 3. [`sim`], [`mod@advise`], [`mod@check`], [`each`], [`replay`], [`report`], [`serve`], [`top`],
 //!    [`mod@tune`] and [`tune_team`] are commands; [`mod@hold`] has those that hold cores for
-//!    others; [`generate`] writes the man pages and completions of both programs.
+//!    others; [`nri`] is the plug-in for container runtimes; [`generate`] writes the man pages and
+//!    completions of both programs.
 
 #![forbid(unsafe_code)]
 
@@ -39,6 +40,7 @@ pub mod generate;
 pub mod hold;
 #[cfg(test)]
 mod kept_pictures;
+pub mod nri;
 pub mod replay;
 pub mod report;
 #[cfg(test)]

@@ -70,6 +70,18 @@ pub struct Description {
     pub usual: CpuSet,
     /// Text of the control group's own list of CPUs before, if the hold changed it.
     pub cpuset: Option<String>,
+    /// The container for which the hold is, if an engine's plug-in made it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub container: Option<ContainerNote>,
+}
+
+/// What a plug-in notes of a container's hold, and reads when it is started again.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct ContainerNote {
+    /// The engine's number of the container.
+    pub id: String,
+    /// CPUs on which the container may run.
+    pub cpus: CpuSet,
 }
 
 /// Why a target cannot be kept.
@@ -203,9 +215,28 @@ impl WatchedTarget {
     /// # Errors
     /// It cannot be started; the hold is given back.
     pub fn keep(self, program: &Path, held: Held, description: &Description) -> Result<(), TargetError> {
+        let copy = held.copy().map_err(|error| TargetError::System {
+            attempt: "cannot keep the hold",
+            source: io::Error::other(error),
+        })?;
+        self.keep_copy(program, copy, description)?;
+        held.close();
+        Ok(())
+    }
+
+    /// Starts a keeper with a copy of a hold's descriptor, for a hold that passes from one keeper
+    /// to another.
+    ///
+    /// # Errors
+    /// It cannot be started.
+    pub fn keep_copy(
+        self,
+        program: &Path,
+        copy: OwnedFd,
+        description: &Description,
+    ) -> Result<(), TargetError> {
         let system = |attempt| move |source| TargetError::System { attempt, source };
         let about = describe(description).map_err(system("cannot describe the hold"))?;
-        let copy = held.copy().map_err(|error| system("cannot keep the hold")(io::Error::other(error)))?;
         let name = match &self.target {
             Target::Process { pid, .. } => format!("{NAME}process {pid}"),
             Target::Cgroup(path) => format!("{NAME}{}", path.display()),
@@ -214,7 +245,6 @@ impl WatchedTarget {
         command.arg0(name).arg(ARGUMENT).env_clear().current_dir("/");
         command.stdin(Stdio::from(copy)).stdout(Stdio::from(self.end)).stderr(Stdio::from(about));
         orphan::spawn(&mut command).map_err(system("cannot start a keeper"))?;
-        held.close();
         Ok(())
     }
 }
@@ -369,6 +399,7 @@ mod tests {
             before: vec![(7, 8, "0-3".parse().unwrap())],
             usual: "0-3".parse().unwrap(),
             cpuset: None,
+            container: Some(ContainerNote { id: "c1".into(), cpus: "1".parse().unwrap() }),
         };
         let file = describe(&about).unwrap();
         let own = std::os::fd::AsRawFd::as_raw_fd(&file);

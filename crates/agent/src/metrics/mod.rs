@@ -98,6 +98,11 @@ impl Metrics {
         self.offer(service_page::text(status, figures, findings, steal));
     }
 
+    /// Stores another page: figures that are no account of a run.
+    pub fn show_text(&self, text: String) {
+        self.offer(text);
+    }
+
     fn show(&self, account: &Account) {
         self.offer(page::text(account));
     }

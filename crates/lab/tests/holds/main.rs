@@ -12,4 +12,5 @@ mod delegate;
 mod grow;
 mod kills;
 mod ledger;
+mod nri;
 mod resize;

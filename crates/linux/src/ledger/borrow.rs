@@ -10,7 +10,7 @@ use super::layout::set_bytes;
 use super::listing::Listing;
 use super::place::LedgerPart;
 use super::view::Hold;
-use super::{Held, Ledger, Mode};
+use super::{Held, Holder, Ledger, Mode};
 use crate::sys::lock::{LockKind, unlock};
 use rustix::io::{Errno, fcntl_dupfd_cloexec};
 use rustix::process::{PidfdFlags, PidfdGetfdFlags, pidfd_getfd, pidfd_open};
@@ -179,6 +179,22 @@ impl Borrowed {
         }
         self.hold.cpus = self.hold.cpus.difference(&some);
         Ok(())
+    }
+
+    /// Writes another holder of the hold: the process for which it is from now on.
+    ///
+    /// # Errors
+    /// The records cannot be written. The CPUs are held nevertheless, under the name before.
+    pub fn rename(&mut self, ledger: &Ledger, holder: Holder) -> Result<(), LedgerError> {
+        let bytes = set_bytes(self.hold.level, &self.hold.cpus)?;
+        ledger.write_records(&bytes, Some(self.hold.id), &holder)?;
+        self.hold.holder = holder;
+        Ok(())
+    }
+
+    /// Returns the descriptor, for another process that keeps the hold.
+    pub fn into_file(self) -> OwnedFd {
+        self.file
     }
 
     fn kind(&self) -> LockKind {

@@ -1,0 +1,199 @@
+#!/usr/bin/env python3
+"""Churn: pods and runs on the host come and go while the plug-in, its keepers and containerd are killed.
+
+    churn.py [PODS] [SEED]       200 pods, unless told otherwise
+
+Meanwhile a thread reads the control groups of containers and the masks of runs, and nothing of trimtab: two containers with cores
+of their own, or one and a run on the host, must never have a CPU in common. At the end no hold and no keeper may be left.
+"""
+
+import random
+import sys
+import threading
+import time
+from pathlib import Path
+
+from bed import Bed, cpus, until
+
+CONFIG = "shared = {shared}\n"
+ALL = {0, 1}
+
+
+class Watcher(threading.Thread):
+    """Reads control groups all the time, and notes what overlaps."""
+
+    def __init__(self, bed):
+        super().__init__(daemon=True)
+        self.bed, self.over, self.samples = bed, False, 0
+        self.own, self.runs = {}, {}
+        self.lock = threading.Lock()
+        self.overlaps, self.suspects = [], {}
+
+    def look(self):
+        """The lists of CPUs of what has cores of its own now."""
+        with self.lock:
+            own, runs = dict(self.own), dict(self.runs)
+        found = {}
+        for container, group in own.items():
+            try:
+                has = cpus((group / "cpuset.cpus").read_text())
+                lives = (group / "cgroup.procs").read_text().strip()
+            except OSError:
+                continue
+            # A container that was made without the plug-in has all CPUs until the runtime is told of its own.
+            if lives and has and has != ALL:
+                found[container] = has
+        for pid, has in runs.items():
+            if Path(f"/proc/{pid}").exists():
+                found[pid] = has
+        return found
+
+    def run(self):
+        while not self.over:
+            found = list(self.look().items())
+            self.samples += 1
+            for at, (one, left) in enumerate(found):
+                for other, right in found[at + 1 :]:
+                    if left & right:
+                        # Seen twice: the files of two groups are not read at the same moment.
+                        key = (one, other)
+                        self.suspects[key] = self.suspects.get(key, 0) + 1
+                        if self.suspects[key] == 2:
+                            self.overlaps.append((time.monotonic(), one, other, left & right))
+                    else:
+                        self.suspects.pop((one, other), None)
+            time.sleep(0.02)
+
+
+class Churn:
+    def __init__(self, pods, seed):
+        self.random, self.wanted = random.Random(seed), pods
+        self.bed = Bed()
+        self.watcher = Watcher(self.bed)
+        self.pods, self.runs, self.candidates, self.made = [], [], [], 0
+        self.counts = {}
+
+    def count(self, what):
+        self.counts[what] = self.counts.get(what, 0) + 1
+
+    def make(self):
+        self.made += 1
+        own = self.random.random() < 0.7
+        annotations = {"trimtab.io/cores": "1"} if own else {}
+        # Some end by themselves at once.
+        short = self.random.random() < 0.2
+        container = {"command": ["/bin/true"]} if short else {}
+        pod = self.bed.pod(f"pod{self.made}", annotations, [container], check=False)
+        if not isinstance(pod, dict):
+            self.count("refused" if "trimtab:" in pod.stderr else "failed")
+            if "trimtab:" not in pod.stderr:
+                print(pod.stderr.strip()[:300], file=sys.stderr)
+            return
+        self.count("own" if own else "shared")
+        self.pods.append(pod)
+        if own:
+            self.candidates.append(pod["containers"][0])
+
+    def promote(self):
+        """Has the watcher watch the containers that have a hold: one that was made without the plug-in has none at first."""
+        holders = {hold["pid"] for hold in self.bed.holds()} if self.candidates else set()
+        for container in list(self.candidates):
+            group = self.bed.group(container)
+            if not group or holders & set(self.bed.processes_of(container)):
+                self.candidates.remove(container)
+            if group and holders & set(self.bed.processes_of(container)):
+                with self.watcher.lock:
+                    self.watcher.own[container] = group
+
+    def remove(self):
+        if self.pods:
+            pod = self.pods.pop(self.random.randrange(len(self.pods)))
+            if self.bed.remove(pod, check=False).returncode:
+                self.pods.append(pod)
+                self.count("not removed at once")
+                return
+            with self.watcher.lock:
+                self.watcher.own.pop(pod["containers"][0], None)
+
+    def host(self):
+        if self.runs and self.random.random() < 0.6:
+            run = self.runs.pop()
+            with self.watcher.lock:
+                self.watcher.runs.pop(run.pid, None)
+            run.kill()
+            run.wait()
+            return
+        run = self.bed.host_run("-c", "1")
+        if run.poll() is not None:
+            self.count("refused runs")
+            return
+        self.runs.append(run)
+        self.count("runs")
+        mine = [hold for hold in self.bed.holds() if hold["pid"] == run.pid]
+        with self.watcher.lock:
+            self.watcher.runs[run.pid] = cpus(mine[0]["cpus"])
+
+    def kill(self):
+        what = self.random.choice(["plugin", "plugin", "containerd"])
+        self.count(f"kills of {what}")
+        before = self.bed.log("plugin").count("synchronized:")
+        self.bed.kill(what)
+        # Life goes on without it.
+        if what == "plugin" and self.random.random() < 0.5:
+            self.make()
+        if self.random.random() < 0.5:
+            self.host()
+        if what == "plugin":
+            self.bed.plugin(self.config)
+        else:
+            self.bed.containerd()
+            self.bed.synchronized(before)
+
+    def run(self):
+        self.config = CONFIG.format(shared="true" if self.random.random() < 0.5 else "false")
+        self.bed.start(self.config)
+        self.watcher.start()
+        begin = time.monotonic()
+        while self.made < self.wanted:
+            step = self.random.random()
+            if step < 0.45:
+                self.make()
+            elif step < 0.8:
+                self.remove()
+            elif step < 0.93:
+                self.host()
+            else:
+                self.kill()
+            self.promote()
+        while self.pods:
+            self.remove()
+        for run in self.runs:
+            run.kill()
+            run.wait()
+        until(20, lambda: f"left: {self.bed.holds()}", lambda: not self.bed.holds() and not self.bed.keepers())
+        self.watcher.over = True
+        self.watcher.join()
+        took = time.monotonic() - begin
+        said = ", ".join(f"{count} {what}" for what, count in sorted(self.counts.items()))
+        print(f"{self.made} pods in {took:.0f} s ({self.config.strip()}): {said}")
+        print(f"{self.watcher.samples} readings, {len(self.watcher.overlaps)} overlaps, 0 holds and 0 keepers left")
+        return self.watcher.overlaps
+
+
+def main(words):
+    pods, seed = (int(word) for word in (words + ["200", "1"][len(words) :])[:2])
+    churn = Churn(pods, seed)
+    try:
+        overlaps = churn.run()
+    except BaseException:
+        print(churn.bed.tail("plugin", 40), churn.bed.tail("containerd", 20), sep="\n", file=sys.stderr)
+        raise
+    finally:
+        churn.bed.stop()
+    if overlaps:
+        print("\n".join(map(str, overlaps)), file=sys.stderr)
+        sys.exit(1)
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])
