@@ -66,28 +66,21 @@ fn host(py: Python<'_>, meeting: &Meeting, options: Options, until: Instant) -> 
     }
 }
 
-fn meet(
-    py: Python<'_>,
-    meeting: &Meeting,
-    rank: u32,
-    options: Options,
-    until: Instant,
-) -> PyResult<Team> {
+fn meet(py: Python<'_>, meeting: &Meeting, rank: u32, options: Options, until: Instant) -> PyResult<Team> {
     // There may be a file at which no host listens any more.
     while !meeting.is_hosted() {
         py.check_signals()?;
         if Instant::now() >= until {
-            let words = format!(
-                "rank 0 did not come within {:?}: no host listens at {meeting}",
-                options.gather
-            );
+            let words =
+                format!("rank 0 did not come within {:?}: no host listens at {meeting}", options.gather);
             return Err(raise("Refused", &words));
         }
         py.detach(|| std::thread::sleep(Duration::from_millis(2)));
     }
     // Joining counts towards the same time limit.
     let gather = until.saturating_duration_since(Instant::now());
-    let (team, _) =
-        py.detach(|| Team::meet_at(meeting, Some(rank), Options { gather, ..options })).map_err(errors::of)?;
+    let (team, _) = py
+        .detach(|| Team::meet_at(meeting, Some(rank), Options { gather, ..options }))
+        .map_err(errors::of)?;
     Ok(team)
 }
