@@ -3,7 +3,7 @@
 //! Problem: an engine asks for the cores of a container before the container has a process, and
 //! the plug-in may be killed at any time. Idea: a keeper has the hold from the first moment. Until
 //! the container is started, the keeper waits for the end of the engine; then a second keeper, of
-//! the container's first process, gets the same hold ([`hand_over`]). Both have a note of the
+//! the container's first process, gets the same hold (`hand_over`). Both have a note of the
 //! container, by which a plug-in that was started again finds the hold ([`kept`]).
 //!
 //! Properties: at no instant between the reservation and the end of the container are its cores

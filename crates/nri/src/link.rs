@@ -2,8 +2,8 @@
 //!
 //! Properties: input of the runtime is hostile until it is parsed; a frame or message that cannot
 //! be read ends the connection and nothing else. No call waits longer than its patience, and no
-//! write longer than [`WRITE_MAX`], so that a runtime that hangs costs this connection only. At
-//! most [`CALLS_MAX`] calls of the runtime are worked on at a time.
+//! write longer than `WRITE_MAX`, so that a runtime that hangs costs this connection only. At
+//! most `CALLS_MAX` calls of the runtime are worked on at a time.
 
 use crate::message::RUNTIME_SERVICE;
 use crate::mux::{FrameTooLong, PLUGIN, RUNTIME, Splitter, frames};

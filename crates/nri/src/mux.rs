@@ -5,7 +5,7 @@
 //! calls the plug-in on connection 1, the plug-in calls the runtime on connection 2.
 //!
 //! Properties: bytes may arrive in any pieces. A length above [`PAYLOAD_MAX`] is an error before
-//! anything is kept for it. Payloads are at most [`CHUNK`] bytes when written, since the runtime
+//! anything is kept for it. Payloads are at most `CHUNK` bytes when written, since the runtime
 //! reads the head of a message into a buffer of that size and fails on a longer frame.
 
 use thiserror::Error;
