@@ -40,6 +40,10 @@ pub const ARGUMENT: &str = "grow";
 const PTRACE_SCOPE: &str = "sys/kernel/yama/ptrace_scope";
 /// Name of a grower's process.
 const COMM: &str = "trimtab-grower";
+/// Argument 0 of a grower, before the number of its hold.
+const NAME: &str = "trimtab: grower of hold ";
+/// Most bytes of a command line that are read.
+const LINE_MAX: usize = 256;
 /// Shortest time between two observations.
 const INTERVAL_MIN: Duration = Duration::from_millis(500);
 /// Share of the time that observing may take, as a divisor: one hundredth. On a machine with many
@@ -94,7 +98,7 @@ pub fn start(world: &World, held: &Held, order: &GrowthOrder, tells: bool) -> Re
         );
     }
     let mut command = Command::new(find(LAB)?);
-    command.arg0(format!("trimtab: grower of hold {:#x}", order.hold)).arg(ARGUMENT).args(order.words());
+    command.arg0(format!("{NAME}{:#x}", order.hold)).arg(ARGUMENT).args(order.words());
     // It works for the hold, on its cores. Without the hold's descriptor it does not keep it.
     command.env(HOLD, format!("{} 0 {}", held.level().depth(), order.hold));
     command.current_dir("/").stdin(Stdio::null()).stdout(Stdio::null());
@@ -103,10 +107,18 @@ pub fn start(world: &World, held: &Held, order: &GrowthOrder, tells: bool) -> Re
     Ok(())
 }
 
-/// Returns whether the hold of some run grows, by the names of processes.
-pub fn is_any(proc: &Path) -> bool {
-    let is_grower = |pid: Pid| process::stat(proc, pid).is_ok_and(|stat| stat.comm == COMM);
-    process::all(proc).unwrap_or_default().into_iter().any(is_grower)
+/// Returns whether a hold of this ledger grows: a grower names its hold in argument 0.
+pub fn is_any(proc: &Path, ledger: &Ledger, machine: &CpuSet) -> bool {
+    let growers = process::all(proc).unwrap_or_default().into_iter().filter_map(|pid| {
+        process::stat(proc, pid).ok().filter(|stat| stat.comm == COMM)?;
+        let line = process::command_line(proc, pid, LINE_MAX).ok()?;
+        let number = line.strip_prefix(NAME)?.split(' ').next()?.strip_prefix("0x")?;
+        u64::from_str_radix(number, 16).ok()
+    });
+    let growers: Vec<u64> = growers.collect();
+    !growers.is_empty()
+        && all_holds(ledger, machine)
+            .is_ok_and(|holds| holds.iter().any(|hold| growers.contains(&hold.id.number())))
 }
 
 /// The life of a grower, with its arguments after [`ARGUMENT`]. `tell` gets a line for each change.

@@ -15,6 +15,7 @@ use thiserror::Error;
 use trimtab_core::place::PlaceError;
 use trimtab_core::queue::{Applicant, Precedence, QueueRules};
 use trimtab_core::set::CpuSet;
+use trimtab_core::topology::Machine;
 use trimtab_front::args::SurveyMode;
 use trimtab_front::args::time::Wait;
 use trimtab_front::exit::{self, Exit};
@@ -127,7 +128,7 @@ pub fn reserve(
     let mut queue: Option<Ticket> = None;
     let mut told = WaitMessage::default();
     let mut attempts = 0;
-    let mut wait = order.wait;
+    let mut asked_back: Option<Instant> = None;
     let role = Role::of(request, facts);
     let processes = OnceCell::new();
     let mut taking = Taking { world, request, role, order, patience: PLANNER_WAIT_MAX, processes };
@@ -140,7 +141,7 @@ pub fn reserve(
         let stand = LedgerPosition::find(world, &ledger, &facts.machine);
         // A launch that may wait does not overtake launches that already wait.
         let line = || ledger.waiting(stand.level, &stand.within).is_ok_and(|waiting| waiting > 0);
-        if queue.is_none() && wait.is_some() && line() {
+        if queue.is_none() && order.wait.is_some() && line() {
             queue = taking.enqueue(facts, &ledger, &stand);
         }
         let cause = match taking.attempt(facts, &ledger, &stand, queue.as_mut()) {
@@ -150,20 +151,23 @@ pub fn reserve(
                 continue;
             }
             Ok(Attempt::Again) => return Err(overtaken()),
-            Ok(Attempt::Kept(cause)) if wait.is_some() => anyhow!(cause),
+            Ok(Attempt::Kept(cause)) if order.wait.is_some() => anyhow!(cause),
             Ok(Attempt::Kept(cause)) => {
                 return Err(ReserveError::NoCores(anyhow!("{cause}; wait in line with --wait")));
             }
-            Ok(Attempt::Refused(error)) if error.passes() && wait.is_some() => anyhow::Error::from(error),
-            Ok(Attempt::Refused(error)) if error.passes() && grower::is_any(&world.proc()) => {
-                // Its place in the line asks for the cores.
-                wait = Some(Wait(Some(GIVE_BACK_MAX)));
+            Ok(Attempt::Refused(error)) if error.passes() && order.wait.is_some() => {
+                anyhow::Error::from(error)
+            }
+            // Its place in the line asks for the cores.
+            Ok(Attempt::Refused(error))
+                if error.passes() && waits_for_growth(&mut asked_back, world, &ledger, &facts.machine) =>
+            {
                 anyhow::Error::from(error)
             }
             Ok(Attempt::Refused(error)) => return Err(refused(error, &ledger, &stand)),
             Err(error) => return Ok(without_ledger(facts, &error)),
         };
-        let limit = wait.and_then(|wait| wait.0);
+        let limit = order.wait.and_then(|wait| wait.0);
         if limit.is_some_and(|limit| begin.elapsed() >= limit) {
             let waited = begin.elapsed().as_secs();
             return Err(ReserveError::NoCores(cause.context(format!("gave up after {waited} s"))));
@@ -189,6 +193,19 @@ pub fn reserve(
         if request.place.memory.size.is_some() {
             // Programs that ended meanwhile have returned their memory, and others have taken some.
             look_at_memory(world, request, SurveyMode::Auto, facts);
+        }
+    }
+}
+
+/// Returns whether a launch that waits for no others waits for a run that has grown. `asked`: the time
+/// since which it does.
+fn waits_for_growth(asked: &mut Option<Instant>, world: &World, ledger: &Ledger, machine: &Machine) -> bool {
+    match asked {
+        Some(asked) => asked.elapsed() < GIVE_BACK_MAX,
+        None => {
+            let grows = grower::is_any(&world.proc(), ledger, &machine.cpus());
+            *asked = grows.then(Instant::now);
+            grows
         }
     }
 }
