@@ -17,7 +17,7 @@ from .test_release import ROOT, load
 wheel = load("wheel")
 TOP = "trimtab-1.2.3-x86_64-linux"
 PROGRAMS = ("bin/trimtab", "bin/trimtab-lab", "libexec/trimtab/trimtab-discover")
-FILES = ("lib/trimtab/libtrimtab_shim.so", "lib/libtrimtab_team.so.0", "lib/systemd/system/trimtab.service", "include/trimtab/team.h",
+FILES = ("lib/trimtab/libtrimtab_shim.so", "lib/trimtab/libtrimtab_shim_blas.so", "lib/libtrimtab_team.so.0", "lib/systemd/system/trimtab.service", "include/trimtab/team.h",
          "share/man/man1/trimtab.1", "share/doc/trimtab/LICENSE-MIT", "share/doc/trimtab/third-party-licences.txt",
          "share/doc/trimtab/sbom.cdx.json", "share/doc/trimtab/README.md")
 
@@ -60,7 +60,7 @@ class Wheels(unittest.TestCase):
         self.assertEqual({name for name, mode in modes.items() if mode == 0o100755},
                          {f"{data}/scripts/trimtab", f"{data}/scripts/trimtab-lab", f"{data}/data/libexec/trimtab/trimtab-discover"})
         self.assertEqual({name for name, mode in modes.items() if mode == 0o100644},
-                         {f"{data}/data/lib/trimtab/libtrimtab_shim.so", f"{data}/data/share/man/man1/trimtab.1", "trimtab_team/__init__.py",
+                         {f"{data}/data/lib/trimtab/libtrimtab_shim.so", f"{data}/data/lib/trimtab/libtrimtab_shim_blas.so", f"{data}/data/share/man/man1/trimtab.1", "trimtab_team/__init__.py",
                           "trimtab_team/_native.abi3.so", f"{info}/licenses/LICENSE-MIT", f"{info}/licenses/third-party-licences.txt",
                           f"{info}/sboms/trimtab.cdx.json", f"{info}/sboms/trimtab_team.cdx.json", f"{info}/RECORD"})
         self.assertEqual(times, {(2023, 11, 14, 22, 13, 20)})
@@ -101,7 +101,7 @@ class Wheels(unittest.TestCase):
             wheel.python_version("1.2.3-nightly")
 
     def test_archives_without_a_part_and_other_modules_are_refused(self):
-        for part in ("bin/trimtab", "lib/trimtab/libtrimtab_shim.so"):
+        for part in ("bin/trimtab", "lib/trimtab/libtrimtab_shim.so", "lib/trimtab/libtrimtab_shim_blas.so"):
             with self.assertRaises(SystemExit) as refusal:
                 wheel.of_archive(self.archive([name for name in PROGRAMS + FILES if name != part]), TOP, "1.2.3")
             self.assertIn(part.rsplit("/", 1)[-1], str(refusal.exception))
