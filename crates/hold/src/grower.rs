@@ -1,8 +1,8 @@
 //! Growth of a run's hold while its program runs: the process that watches it.
 //!
-//! `trimtab run --grow` starts it. It belongs to no run, has no descriptor of the ledger, and
-//! changes the hold from outside as `trimtab resize` does. It ends with the hold. If it is killed,
-//! the hold keeps the cores that it has. [`trimtab_core::resize::grow`] decides.
+//! `trimtab run --grow` starts it. It runs on the cores of the hold, has no descriptor of the
+//! ledger, and changes the hold from outside as `trimtab resize` does. It ends with the hold. If it
+//! is killed, the hold keeps the cores that it has. [`trimtab_core::resize::grow`] decides.
 
 use crate::foreign_load::Surroundings;
 use crate::resize::{WantedSize, allowed, change};
@@ -107,18 +107,21 @@ pub fn start(world: &World, held: &Held, order: &GrowthOrder, tells: bool) -> Re
     Ok(())
 }
 
-/// Returns whether a hold of this ledger grows: a grower names its hold in argument 0.
+/// Returns whether a hold of this ledger grows: a grower names its hold in argument 0. A process of
+/// a user who could not change the hold does not count, whatever its name.
 pub fn is_any(proc: &Path, ledger: &Ledger, machine: &CpuSet) -> bool {
     let growers = process::all(proc).unwrap_or_default().into_iter().filter_map(|pid| {
         process::stat(proc, pid).ok().filter(|stat| stat.comm == COMM)?;
         let line = process::command_line(proc, pid, LINE_MAX).ok()?;
         let number = line.strip_prefix(NAME)?.split(' ').next()?.strip_prefix("0x")?;
-        u64::from_str_radix(number, 16).ok()
+        Some((u64::from_str_radix(number, 16).ok()?, process::status(proc, pid).ok()?.uid))
     });
-    let growers: Vec<u64> = growers.collect();
-    !growers.is_empty()
-        && all_holds(ledger, machine)
-            .is_ok_and(|holds| holds.iter().any(|hold| growers.contains(&hold.id.number())))
+    let growers: Vec<(u64, u32)> = growers.collect();
+    let grows = |hold: &Hold| {
+        let (number, holder) = (hold.id.number(), hold.holder.uid);
+        growers.iter().any(|&(of, uid)| of == number && (uid == holder || uid == 0))
+    };
+    !growers.is_empty() && all_holds(ledger, machine).is_ok_and(|holds| holds.iter().any(grows))
 }
 
 /// The life of a grower, with its arguments after [`ARGUMENT`]. `tell` gets a line for each change.
@@ -132,6 +135,7 @@ pub fn run(world: &World, words: &[OsString], tell: &dyn Fn(&str)) -> Result<()>
     let order = GrowthOrder::read(words).context("not the arguments of a grower")?;
     let begin = Instant::now();
     let mut policy = None;
+    let mut refused = String::new();
     let mut end: Option<Option<OwnedFd>> = None;
     loop {
         let before = of_this_thread();
@@ -153,9 +157,17 @@ pub fn run(world: &World, words: &[OsString], tell: &dyn Fn(&str)) -> Result<()>
             let wanted = WantedSize { cores: to, survey: order.survey, within };
             let Selected { hold, all, .. } = selected;
             let selected = Selected::of(world, &ledger, hold, all)?;
-            // Another launch may have been faster: the next observation shows it.
-            if let Ok((done, _)) = change(world, &situation, &ledger, selected, None, &wanted) {
-                tell(&format!("the run has CPUs {} now, {step}", done.reserved));
+            match change(world, &situation, &ledger, selected, None, &wanted) {
+                Ok((done, _)) => tell(&format!("the run has CPUs {} now, {step}", done.reserved)),
+                // Another launch may have been faster, which the next observation shows. A cause
+                // that stays is told once.
+                Err(error) => {
+                    let why = format!("the run keeps its cores: {error:#}");
+                    if refused != why {
+                        tell(&why);
+                        refused = why;
+                    }
+                }
             }
         }
         let end = end.get_or_insert_with(|| {

@@ -197,8 +197,8 @@ pub fn reserve(
     }
 }
 
-/// Returns whether a launch that waits for no others waits for a run that has grown. `asked`: the time
-/// since which it does.
+/// Returns whether a launch that waits for no others waits for a run that has grown. `asked`: the
+/// time since which it does.
 fn waits_for_growth(asked: &mut Option<Instant>, world: &World, ledger: &Ledger, machine: &Machine) -> bool {
     match asked {
         Some(asked) => asked.elapsed() < GIVE_BACK_MAX,
