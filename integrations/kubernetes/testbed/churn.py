@@ -3,8 +3,9 @@
 
     churn.py [PODS] [SEED]       200 pods, unless told otherwise
 
-Meanwhile a thread reads the control groups of containers and the masks of runs, and nothing of trimtab: two containers with cores
-of their own, or one and a run on the host, must never have a CPU in common. At the end no hold and no keeper may be left.
+Meanwhile a thread reads the control groups of the containers that `trimtab ps` shows as holders. For runs on the host it takes the
+CPUs that `trimtab ps` shows. Two of these must never have a CPU in common. An annotated container without a hold (made while
+the plug-in was away) is not watched. At the end no hold and no keeper may be left.
 """
 
 import random
