@@ -225,7 +225,7 @@ impl WatchedTarget {
     }
 
     /// Starts a keeper with a copy of a hold's descriptor, for a hold that passes from one keeper
-    /// to another.
+    /// to another. The keeper has its name when this returns, so its hold can be released.
     ///
     /// # Errors
     /// It cannot be started.
@@ -244,7 +244,7 @@ impl WatchedTarget {
         let mut command = Command::new(program);
         command.arg0(name).arg(ARGUMENT).env_clear().current_dir("/");
         command.stdin(Stdio::from(copy)).stdout(Stdio::from(self.end)).stderr(Stdio::from(about));
-        orphan::spawn(&mut command).map_err(system("cannot start a keeper"))?;
+        orphan::spawn_ready(command).map_err(system("cannot start a keeper"))?;
         Ok(())
     }
 }

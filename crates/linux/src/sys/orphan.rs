@@ -1,10 +1,16 @@
 //! Start of a program that runs beside this process and is not its child.
 
 use super::errno;
-use rustix::io::Errno;
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::io::{Errno, FdFlags, fcntl_setfd};
 use std::io;
 use std::os::unix::process::CommandExt;
 use std::process::{ChildStdin, ChildStdout, Command};
+
+/// Longest wait for a program that was started to be ready. It ends later only if the machine is
+/// so busy that the program does not run, or if a process that was forked meanwhile has a copy of
+/// the pipe.
+const READY_WAIT_MAX: Timespec = Timespec { tv_sec: 5, tv_nsec: 0 };
 
 /// Starts a program as an orphan in a session of its own: it is neither a child that this process
 /// or its shell would see, nor in the group that a terminal signals. Returns the ends of the pipes
@@ -23,6 +29,25 @@ pub fn spawn(command: &mut Command) -> io::Result<(Option<ChildStdin>, Option<Ch
     // SIGCHLD is ignored, the kernel keeps no ended children and it is gone already.
     let _ = child.wait();
     Ok(pipes)
+}
+
+/// Starts a program as [`spawn`] does, and waits until it is ready: until it closes the descriptors
+/// that it has no use for ([`close_from`]), or has ended.
+///
+/// # Errors
+/// As [`spawn`].
+pub fn spawn_ready(mut command: Command) -> io::Result<()> {
+    let (ready, open) = io::pipe()?;
+    let copy = open.try_clone()?;
+    // SAFETY: the closure runs in the child between fork and exec; it makes one system call.
+    unsafe { command.pre_exec(move || Ok(fcntl_setfd(&copy, FdFlags::empty())?)) };
+    spawn(&mut command)?;
+    // The command owns a copy of the end that the program closes.
+    drop(command);
+    drop(open);
+    // Readiness is a courtesy to the caller: a wait that fails leaves a program that runs.
+    let _ = poll(&mut [PollFd::new(&ready, PollFlags::IN)], Some(&READY_WAIT_MAX));
+    Ok(())
 }
 
 /// Forks again: the grandchild becomes the program.
@@ -62,4 +87,25 @@ pub fn close_from(first: u32) -> Result<(), Errno> {
         unsafe { libc::close(number.cast_signed()) };
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_program_is_waited_for_until_it_closes_its_descriptors() {
+        let folder = tempfile::tempdir().unwrap();
+        let done = folder.path().join("done");
+        let mut command = Command::new("/bin/sh");
+        // The shell has the pipe until it ends.
+        command.args(["-c", "sleep 0.3; : > \"$0\""]).arg(&done);
+        spawn_ready(command).unwrap();
+        assert!(done.exists());
+    }
+
+    #[test]
+    fn a_program_that_does_not_exist_is_an_error() {
+        assert!(spawn_ready(Command::new("/nowhere/program")).is_err());
+    }
 }
