@@ -314,11 +314,10 @@ impl Session {
                 known.cores = own(cores, wanted);
             }
         }
-        self.tell(|state| {
-            state.containers.insert(&subject.id, known);
-            state.fresh = true;
-        });
+        self.state().containers.insert(&subject.id, known);
+        // The answer comes first: the upkeep, which is woken then, finds nothing due.
         created.update = self.due_updates();
+        self.tell(|state| state.fresh = true);
         Ok(created)
     }
 
@@ -485,10 +484,11 @@ impl Session {
                 all.iter().filter(|kept| kept.id == container.id).cloned().collect();
             self.adopt(&pod, container, &own, until);
         }
+        let update = self.due_updates();
         self.tell(|state| (state.synchronized, state.fresh) = (true, true));
         let count = live.len();
         self.narrator.notice(&format!("synchronized: {count} containers, {} holds before", all.len()));
-        Synchronized { update: self.due_updates(), more: false }
+        Synchronized { update, more: false }
     }
 
     /// Takes over a container that exists already.

@@ -10,8 +10,24 @@ use std::path::Path;
 /// First byte beyond the locks on CPUs of the machine's level.
 const CPUS: u64 = 1 << 20;
 
+/// Number of readings in a row that have to agree. The kernel hands out its list page by page and
+/// continues by position: a lock of any process that goes or comes meanwhile hides a line, or shows
+/// one twice.
+const READINGS: usize = 3;
+
 /// Returns how often each CPU of the machine's level is locked for writing in this sandbox.
 pub(crate) fn locked(sandbox: &Sandbox) -> BTreeMap<u32, usize> {
+    let mut found = listed(sandbox);
+    let mut agreeing = 1;
+    while agreeing < READINGS {
+        let next = listed(sandbox);
+        agreeing = if next == found { agreeing + 1 } else { 1 };
+        found = next;
+    }
+    found
+}
+
+fn listed(sandbox: &Sandbox) -> BTreeMap<u32, usize> {
     let boot = text("/proc/sys/kernel/random/boot_id".as_ref()).trim().replace('-', "");
     let file = sandbox.path(&format!("ledger/trimtab-{boot}.locks"));
     let Ok(inode) = fs::metadata(file).map(|meta| meta.ino()) else { return BTreeMap::new() };
