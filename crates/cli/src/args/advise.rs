@@ -56,6 +56,10 @@ pub struct AdviseArgs {
     /// measured before and during the run; with --from, unknown.
     #[arg(long, value_name = "N", value_parser = others, help_heading = "Settings")]
     pub others: Option<f64>,
+    /// Two programs, with -- between them, or one twice: test how to run both on this machine. At
+    /// once, one after the other, or each on a part of the cores.
+    #[arg(long, conflicts_with_all = ["cores", "cpus", "share", "set", "complete", "once", "from", "others"], help_heading = "Settings")]
+    pub pair: bool,
     /// Print JSON (schema in docs/json.md).
     #[arg(long, help_heading = "Output")]
     pub json: bool,
@@ -65,10 +69,13 @@ pub struct AdviseArgs {
     pub command: Vec<OsString>,
 }
 
-const EXAMPLES: &str = "Examples:\n  trimtab advise ./app                         the fastest way to start it here, tested\n  \
+const EXAMPLES: &str =
+    "Examples:\n  trimtab advise ./app                         the fastest way to start it here, tested\n  \
     trimtab advise -c 8 ./app                    on 8 cores\n  \
     trimtab advise --budget 30s ./app            trials of half a minute in all\n  \
     trimtab advise --once ./app                  a prediction from one run\n  \
+    trimtab advise --pair ./a 1 -- ./b 2         how to run two programs on this machine, tested
+  \
     trimtab profile --json -o app.json ./app; trimtab advise --from app.json --others 0 ./app\n\n\
     trimtab tune searches more settings, for longer, and keeps the best one.";
 

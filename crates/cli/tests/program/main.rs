@@ -15,6 +15,7 @@ mod util;
 mod guest;
 
 mod advise;
+mod advise_pair;
 mod attach;
 mod balance;
 mod bounds;

@@ -32,6 +32,7 @@ mod known;
 pub mod libraries;
 pub mod load;
 mod pages;
+pub mod pair;
 mod placing;
 pub mod race;
 mod sharing;

@@ -42,7 +42,12 @@ impl Speedup {
 impl fmt::Display for Speedup {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { low, likely, high } = *self;
-        let Some(high) = high else { return write!(f, "at least {} times faster", factor(low)) };
+        let Some(high) = high else {
+            return match () {
+                () if low > 1.0 => write!(f, "at least {} times faster", factor(low)),
+                () => f.write_str("not known: the run to compare with was stopped before its end"),
+            };
+        };
         if high > RANGE_SHOWN_MAX * low {
             return match () {
                 () if low > 1.0 => write!(f, "at least {} times faster", factor(low)),

@@ -27,7 +27,7 @@ const FIRST_PART: f64 = 0.4;
 const FIRST_FACTOR: f64 = 2.0;
 const FIRST_LIMIT_MIN: Span = Span::from_ms(1_000);
 /// Seed of the orders of runs and of the bootstrap.
-const SEED: u64 = 1;
+pub(super) const SEED: u64 = 1;
 
 /// One way to start the program, with its runs.
 #[derive(Debug, Serialize)]

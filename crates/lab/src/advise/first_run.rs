@@ -58,11 +58,7 @@ pub(super) struct FirstRun {
 /// # Errors
 /// It cannot be started.
 pub(super) fn first_run(world: &World, args: &AdviseArgs) -> Result<FirstRun> {
-    if world.raw(HOLD).is_some() {
-        bail!(
-            "trimtab advise runs inside a trimtab run, whose cores and variables would distort the measurement: start it outside"
-        );
-    }
+    refuse_inside(world)?;
     if !args.once {
         same_input()?;
     }
@@ -98,6 +94,19 @@ pub(super) fn first_run(world: &World, args: &AdviseArgs) -> Result<FirstRun> {
     let (profile, status) = done?;
     let facts = before.end(world, args);
     Ok(FirstRun { profile, facts, watched, status, interrupt })
+}
+
+/// Refuses to measure inside a run.
+///
+/// # Errors
+/// This process is in a `trimtab run`.
+pub(super) fn refuse_inside(world: &World) -> Result<()> {
+    if world.raw(HOLD).is_some() {
+        bail!(
+            "trimtab advise runs inside a trimtab run, whose cores and variables would distort the measurement: start it outside"
+        );
+    }
+    Ok(())
 }
 
 /// Gives the first run the same input as the trials: a file that can be read again, or none.

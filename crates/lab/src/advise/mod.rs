@@ -3,12 +3,13 @@
 //! `first_run` profiles one run and watches its threads. The rules of `core::advise` judge the
 //! profile and propose candidates. `compare` runs the program as it is, under `trimtab run`, and in
 //! the ways of the candidates, each as a `trial`. `command_line` builds commands, `page` formats
-//! the text. Nothing is stored.
+//! the text. `pair` does the same for two programs. Nothing is stored.
 
 pub(crate) mod command_line;
 pub(crate) mod compare;
 mod first_run;
 mod page;
+mod pair;
 mod run_facts;
 mod tree;
 pub(crate) mod trial;
@@ -89,7 +90,11 @@ struct AdviceReport<'a> {
 /// # Errors
 /// [`exit::FAILED`] without a profile.
 pub fn run(world: &World, args: &AdviseArgs) -> Result<u8, Exit> {
-    let done = if args.from.is_some() { from_file(world, args) } else { from_runs(world, args) };
+    let done = match () {
+        () if args.pair => pair::run(world, args),
+        () if args.from.is_some() => from_file(world, args),
+        () => from_runs(world, args),
+    };
     done.map_err(|cause| Exit::new(exit::FAILED, cause))
 }
 

@@ -81,7 +81,7 @@ fn headline(out: &mut String, document: &AdviceReport<'_>) {
 }
 
 /// Formats seconds with three digits or a millisecond.
-fn seconds(seconds: f64) -> String {
+pub(super) fn seconds(seconds: f64) -> String {
     if seconds >= 10.0 { format!("{seconds:.1} s") } else { format!("{seconds:.3} s") }
 }
 

@@ -38,7 +38,7 @@ pub(crate) struct Trials {
     pub command: Vec<OsString>,
     /// Processes that this process had before the trials: a shell may have replaced itself by this
     /// program.
-    spared: Vec<Process>,
+    pub(super) spared: Vec<Process>,
 }
 
 impl Trials {
@@ -75,14 +75,17 @@ impl Trials {
                 return Ok(Some(Outcome::Rejected { why, took: begin.elapsed().into() }));
             }
         };
-        let ended = attend(child, begin, limit, interrupt);
+        let mut running = [Running::of(child)];
+        let attended = attend(&mut running, begin, limit, interrupt);
         tree::end_all(&self.proc, &self.spared);
-        let (status, took) = ended?;
-        Ok(match status {
-            TrialEnd::Interrupted => None,
-            TrialEnd::Late => Some(Outcome::Stopped { after: took.into() }),
-            TrialEnd::By(status) if status.success() => Some(Outcome::Ended { took: took.into() }),
-            TrialEnd::By(status) => {
+        let stopped = attended?;
+        let took = begin.elapsed();
+        let [Running { ended, .. }] = running;
+        Ok(match (stopped, ended) {
+            (Some(Stop::Interrupted), _) => None,
+            (Some(Stop::Late), _) | (None, None) => Some(Outcome::Stopped { after: took.into() }),
+            (None, Some((status, took))) if status.success() => Some(Outcome::Ended { took: took.into() }),
+            (None, Some((status, took))) => {
                 let why = format!("{}; {}", ended_words(status), quoted(&tail(&messages)));
                 Some(Outcome::Rejected { why, took: took.into() })
             }
@@ -91,7 +94,12 @@ impl Trials {
 
     /// Returns the command of a trial.
     fn start(&self, line: &CommandLine) -> Command {
-        let words = line.words(&self.command);
+        self.start_of(line, &self.command)
+    }
+
+    /// Returns a trial's command for another program.
+    pub(super) fn start_of(&self, line: &CommandLine, program: &[OsString]) -> Command {
+        let words = line.words(program);
         let mut command = if line.is_bare() {
             let mut command = Command::new(&words[0]);
             command.args(&words[1..]);
@@ -112,7 +120,7 @@ impl Trials {
 }
 
 /// Returns the words for the end of a program.
-fn ended_words(status: ExitStatus) -> String {
+pub(super) fn ended_words(status: ExitStatus) -> String {
     match (status.code(), status.signal()) {
         (Some(code), _) => format!("it ended with status {code}"),
         (None, Some(signal)) => format!("it was ended by signal {signal}"),
@@ -129,58 +137,96 @@ pub(super) fn input() -> Stdio {
     again.map_or_else(Stdio::null, Stdio::from)
 }
 
-enum TrialEnd {
-    By(ExitStatus),
+/// Cause for which running programs were ended.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Stop {
+    /// The limit was reached.
     Late,
+    /// The user stopped the trials.
     Interrupted,
 }
 
-/// Waits for the end of a program, or ends it.
-fn attend(
-    mut child: Child,
+/// A program that was started, in a process group of its own.
+#[derive(Debug)]
+pub(super) struct Running {
+    child: Child,
+    group: Pid,
+    /// Shows the end; `None` if this container has no process descriptors.
+    handle: Option<OwnedFd>,
+    /// Its status, and the time from the beginning of the trial to its end.
+    pub(super) ended: Option<(ExitStatus, Duration)>,
+}
+
+impl Running {
+    /// Takes a child that leads its process group.
+    pub(super) fn of(child: Child) -> Self {
+        let group = Pid::from_child(&child);
+        let handle = pidfd_open(group, PidfdFlags::empty()).ok();
+        Self { child, group, handle, ended: None }
+    }
+
+    /// Notes the end, if the program has ended.
+    fn look(&mut self, begin: Instant) -> Result<()> {
+        if self.ended.is_none() {
+            self.ended = self.child.try_wait()?.map(|status| (status, begin.elapsed()));
+        }
+        Ok(())
+    }
+
+    /// Ends the program by force.
+    pub(super) fn end(&mut self) -> Result<()> {
+        if self.ended.is_none() {
+            let _ = kill_process_group(self.group, Signal::KILL);
+            let _ = self.child.kill();
+            self.child.wait()?;
+        }
+        Ok(())
+    }
+}
+
+/// Waits until all programs have ended, or ends those that are left.
+///
+/// # Errors
+/// The end of a program cannot be seen.
+pub(super) fn attend(
+    running: &mut [Running],
     begin: Instant,
     limit: Duration,
     interrupt: &Interrupt,
-) -> Result<(TrialEnd, Duration)> {
-    let group = Pid::from_child(&child);
-    let handle = pidfd_open(group, PidfdFlags::empty());
-    let (end, took) = loop {
-        let left = limit.saturating_sub(begin.elapsed()).min(STOP_POLL_INTERVAL);
-        let over = match &handle {
-            Ok(handle) => ends_within(handle, left),
-            // This container has no process descriptors.
-            Err(_) => {
-                std::thread::sleep(left.min(Duration::from_millis(1)));
-                child.try_wait()?.is_some()
-            }
-        };
-        let took = begin.elapsed();
-        if over {
-            break (None, took);
+) -> Result<Option<Stop>> {
+    let stop = loop {
+        for one in &mut *running {
+            one.look(begin)?;
+        }
+        if running.iter().all(|one| one.ended.is_some()) {
+            return Ok(None);
         }
         if interrupt.came().is_some() {
-            break (Some(TrialEnd::Interrupted), took);
+            break Stop::Interrupted;
         }
-        if took >= limit {
-            break (Some(TrialEnd::Late), took);
+        let left = limit.saturating_sub(begin.elapsed());
+        if left.is_zero() {
+            break Stop::Late;
         }
+        wait_for_any(running, left.min(STOP_POLL_INTERVAL));
     };
-    if end.is_some() {
-        let _ = kill_process_group(group, Signal::KILL);
-        let _ = child.kill();
-    }
-    let status = child.wait()?;
-    Ok((end.unwrap_or(TrialEnd::By(status)), took))
+    running.iter_mut().try_for_each(Running::end)?;
+    Ok(Some(stop))
 }
 
-/// Returns whether a process ends within a time.
-fn ends_within(handle: &OwnedFd, time: Duration) -> bool {
+/// Waits until one of the programs ends, for this time at most.
+fn wait_for_any(running: &[Running], time: Duration) {
+    let left = running.iter().filter(|one| one.ended.is_none());
+    let handles: Option<Vec<&OwnedFd>> = left.map(|one| one.handle.as_ref()).collect();
+    let Some(handles) = handles else { return std::thread::sleep(time.min(Duration::from_millis(1))) };
+    let mut handles: Vec<PollFd<'_>> =
+        handles.into_iter().map(|handle| PollFd::new(handle, PollFlags::IN)).collect();
     let time = Timespec { tv_sec: 0, tv_nsec: i64::from(time.subsec_nanos()) };
-    let mut handles = [PollFd::new(handle, PollFlags::IN)];
-    matches!(poll(&mut handles, Some(&time)), Ok(1..))
+    let _ = poll(&mut handles, Some(&time));
 }
 
-fn tail(mut file: &File) -> String {
+/// Returns the end of what a program wrote to a file.
+pub(super) fn tail(mut file: &File) -> String {
     let len = file.metadata().map_or(0, |data| data.len());
     let mut bytes = Vec::new();
     let read = file
