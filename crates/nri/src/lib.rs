@@ -31,9 +31,11 @@
 #![forbid(unsafe_code)]
 #![warn(missing_docs)]
 
+mod adjustment;
 pub mod config;
 pub mod containers;
 pub mod figures;
+mod known_holds;
 pub mod link;
 pub mod message;
 pub mod mux;

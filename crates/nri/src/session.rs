@@ -5,14 +5,14 @@
 //! decided in a thread of its own and answered in time: a decision that takes too long is a
 //! refusal, and its cores are given back.
 
+use crate::adjustment::adjustment;
 use crate::config::Config;
 use crate::containers::{Containers, Cores, Known, Own, messages};
 use crate::figures::Figures;
 use crate::link::{Call, Link, status};
 use crate::message::{
-    About, Adjustment, Configure, Configured, Container, ContainerState, Cpu, Created, Empty, KeyValue,
-    LinuxAdjustment, MemoryPolicy, NriEvent, PLUGIN_SERVICE, Pod, Resources, StateChange, Synchronize,
-    Synchronized, Update, Updates,
+    About, Configure, Configured, Container, Created, Empty, NriEvent, PLUGIN_SERVICE, Pod, StateChange,
+    Update, Updates,
 };
 use crate::node::{Subject, ThisNode, label};
 use crate::pool::Claims;
@@ -26,10 +26,9 @@ use std::thread;
 use std::time::{Duration, Instant};
 use trimtab_agent::metrics::Metrics;
 use trimtab_agent::narrator::Narrator;
-use trimtab_core::place::{MemoryPlan, MemoryPolicy as Policy};
 use trimtab_core::set::CpuSet;
 use trimtab_core::words::plural;
-use trimtab_hold::container::{ContainerCores, KeptContainer, Pid, kept};
+use trimtab_hold::container::ContainerCores;
 use trimtab_hold::cores::CoresRequest;
 use trimtab_hold::reserve::ReserveError;
 
@@ -40,8 +39,6 @@ const ANSWER_MAX: Duration = Duration::from_millis(1_600);
 const STATED_MAX: Duration = Duration::from_secs(60);
 /// Time that an answer needs on its way, of the runtime's own limit.
 const ANSWER_MARGIN: Duration = Duration::from_millis(300);
-/// Longest time in which holds are made again during `Synchronize`.
-const RENEWAL_MAX: Duration = Duration::from_millis(1_000);
 /// Calls that need no answer but an empty one.
 const SILENT: [&str; 12] = [
     "Shutdown",
@@ -88,8 +85,8 @@ pub struct SessionState {
     pub over: bool,
     /// Whether something changed of which the upkeep does not know.
     pub fresh: bool,
-    pods: Vec<Pod>,
-    listed: Vec<Container>,
+    pub(crate) pods: Vec<Pod>,
+    pub(crate) listed: Vec<Container>,
 }
 
 /// Makes a refusal in trimtab's own sentence, which the pod's events show.
@@ -115,7 +112,7 @@ fn parts(pod: Option<Pod>, container: Option<Container>) -> Result<(Pod, Contain
 }
 
 /// Returns the CPUs that the runtime has for a container.
-fn cpus_of(container: &Container) -> Option<CpuSet> {
+pub(crate) fn cpus_of(container: &Container) -> Option<CpuSet> {
     container.cpu().and_then(|cpu| cpu.cpus.parse().ok()).filter(|cpus: &CpuSet| !cpus.is_empty())
 }
 
@@ -157,7 +154,7 @@ impl Session {
     }
 
     /// Tells the upkeep that something changed.
-    fn tell(&self, change: impl FnOnce(&mut SessionState)) {
+    pub(crate) fn tell(&self, change: impl FnOnce(&mut SessionState)) {
         change(&mut self.state());
         self.news.notify_all();
     }
@@ -273,7 +270,7 @@ impl Session {
     }
 
     /// Returns what a container gets. Cores that the kubelet granted it exclusively are its own.
-    fn wanted(
+    pub(crate) fn wanted(
         &self,
         pod: &Pod,
         container: &Container,
@@ -336,7 +333,7 @@ impl Session {
         Err(status(code::RESOURCE_EXHAUSTED, text))
     }
 
-    fn say_reserved(&self, label: &str, cores: &ContainerCores) {
+    pub(crate) fn say_reserved(&self, label: &str, cores: &ContainerCores) {
         for warning in &cores.warnings {
             self.narrator.warning(warning);
         }
@@ -364,7 +361,7 @@ impl Session {
 
     /// Returns the changes of containers that are due, and takes them as done: for an answer to a
     /// call.
-    fn due_updates(&self) -> Vec<Update> {
+    pub(crate) fn due_updates(&self) -> Vec<Update> {
         let pool = self.pool();
         let mut state = self.state();
         let updates = state.containers.updates(pool.as_ref());
@@ -402,152 +399,6 @@ impl Session {
         self.tell(|state| state.fresh = true);
     }
 
-    /// Hands the hold of a container over to a process. A container that has ended meanwhile loses
-    /// it.
-    pub fn hand_over(&self, id: &str, pid: u32) {
-        if pid == 0 {
-            self.narrator.warning(&format!(
-                "the runtime does not say which process container {id} has: its hold lasts until the plug-in hears of its end"
-            ));
-            return;
-        }
-        let all = kept(&self.node.world).unwrap_or_default();
-        let of_it: Vec<KeptContainer> = all.into_iter().filter(|kept| kept.id == id).collect();
-        self.settle(&of_it, Some(Pid(pid)));
-    }
-
-    /// Makes one keeper of all that a container has: that of its first process, if it has one.
-    fn settle(&self, keepers: &[KeptContainer], first: Option<Pid>) {
-        let Some(first) = first else { return };
-        let (right, wrong): (Vec<_>, Vec<_>) = keepers.iter().partition(|kept| kept.is_of(first));
-        if right.is_empty()
-            && let Some(kept) = wrong.first()
-            && let Err(error) = kept.hand_over(&self.node.world, first, &self.node.keeper)
-        {
-            self.narrator.detail(&format!("container {}: {error:#}", kept.id));
-            // Its process has ended, and the end of the container is on its way.
-        } else {
-            for kept in wrong.iter().skip(usize::from(right.is_empty())) {
-                self.end_hold(kept);
-            }
-        }
-    }
-
-    fn end_hold(&self, kept: &KeptContainer) {
-        if let Err(error) = kept.end(&self.node.world) {
-            self.narrator.warning(&format!("{error:#}"));
-        }
-    }
-
-    /// Forgets a container that has ended, and gives back its cores.
-    pub fn forget(&self, id: &str) {
-        let had = self.state().containers.remove(id);
-        if had.is_none_or(|known| matches!(known.cores, Cores::Own(_) | Cores::Without(_))) {
-            let all = kept(&self.node.world).unwrap_or_default();
-            all.iter().filter(|kept| kept.id == id).for_each(|kept| self.end_hold(kept));
-        }
-        self.tell(|state| state.fresh = true);
-    }
-
-    /// Takes the runtime's list of containers; of several parts, the last one answers.
-    fn synchronize(&self, part: Synchronize) -> Synchronized {
-        let (pods, listed) = {
-            let mut state = self.state();
-            state.pods.extend(part.pods);
-            state.listed.extend(part.containers);
-            if part.more {
-                return Synchronized { update: Vec::new(), more: true };
-            }
-            state.containers = Containers::default();
-            (std::mem::take(&mut state.pods), std::mem::take(&mut state.listed))
-        };
-        let pods: BTreeMap<String, Pod> = pods.into_iter().map(|pod| (pod.id.clone(), pod)).collect();
-        let all = kept(&self.node.world).unwrap_or_else(|error| {
-            self.narrator.warning(&format!("the holds of containers cannot be read: {error:#}"));
-            Vec::new()
-        });
-        let is_live = |container: &&Container| {
-            !container.id.is_empty() && container.state != ContainerState::Stopped as i32
-        };
-        let live: BTreeMap<&str, &Container> =
-            listed.iter().filter(is_live).map(|container| (container.id.as_str(), container)).collect();
-        let ended = all.iter().filter(|kept| !live.contains_key(kept.id.as_str()));
-        ended.for_each(|kept| self.end_hold(kept));
-        let until = Instant::now() + RENEWAL_MAX;
-        // Holds that exist come first: those that are made again must not take their cores.
-        let has_hold = |id: &str| all.iter().any(|kept| kept.id == id);
-        let (with, without): (Vec<&Container>, Vec<&Container>) =
-            live.values().copied().partition(|container| has_hold(&container.id));
-        for container in with.into_iter().chain(without) {
-            let pod = pods.get(&container.pod_sandbox_id).cloned().unwrap_or_default();
-            let own: Vec<KeptContainer> =
-                all.iter().filter(|kept| kept.id == container.id).cloned().collect();
-            self.adopt(&pod, container, &own, until);
-        }
-        let update = self.due_updates();
-        self.tell(|state| (state.synchronized, state.fresh) = (true, true));
-        let count = live.len();
-        self.narrator.notice(&format!("synchronized: {count} containers, {} holds before", all.len()));
-        Synchronized { update, more: false }
-    }
-
-    /// Takes over a container that exists already.
-    fn adopt(&self, pod: &Pod, container: &Container, keepers: &[KeptContainer], until: Instant) {
-        let first = Some(container.pid).filter(|&pid| pid != 0).map(Pid);
-        let found = match self.wanted(pod, container) {
-            Ok((found, _)) => found,
-            Err(error) => {
-                self.narrator.warning(&error.message);
-                ContainerNeed::Shared
-            }
-        };
-        let told = cpus_of(container);
-        let cores = match (keepers.first(), found) {
-            (Some(kept), found) => {
-                self.settle(keepers, first);
-                let wanted = match found {
-                    ContainerNeed::Cores(wanted) => wanted,
-                    _ => Box::default(),
-                };
-                let (cpus, reserved) = (kept.cpus.clone(), kept.reserved.clone());
-                Cores::Own(Own { cpus, reserved, wanted })
-            }
-            (None, ContainerNeed::Cores(wanted)) if Instant::now() < until => {
-                self.renewed(&Subject::of(pod, container), wanted, container.pid, told.as_ref())
-            }
-            (None, ContainerNeed::Cores(wanted)) => Cores::Without(wanted),
-            (None, ContainerNeed::Shared) => Cores::Shared,
-            (None, ContainerNeed::Alone) => Cores::Alone,
-        };
-        let known = Known { label: label(pod, container), pid: container.pid, told, cores };
-        self.state().containers.insert(&container.id, known);
-    }
-
-    /// Makes a hold again for a container that runs without one.
-    pub fn renewed(
-        &self,
-        subject: &Subject,
-        wanted: Box<CoresRequest>,
-        pid: u32,
-        cpus: Option<&CpuSet>,
-    ) -> Cores {
-        let claims = self.claims_of_containers();
-        match self.node.reserve_again(subject, &wanted, cpus, claims.as_ref()) {
-            Ok(cores) => {
-                Figures::count(&self.figures.renewed);
-                self.say_reserved(&format!("{} (again)", subject.label), &cores);
-                if pid != 0 {
-                    self.hand_over(&subject.id, pid);
-                }
-                own(cores, wanted)
-            }
-            Err(error) => {
-                self.narrator.detail(&format!("{} runs without a hold: {error}", subject.label));
-                Cores::Without(wanted)
-            }
-        }
-    }
-
     /// Updates the figures.
     pub fn show(&self) {
         {
@@ -563,70 +414,7 @@ impl Session {
     }
 }
 
-fn own(cores: ContainerCores, wanted: Box<CoresRequest>) -> Cores {
+/// Notes the cores of a container.
+pub(crate) fn own(cores: ContainerCores, wanted: Box<CoresRequest>) -> Cores {
     Cores::Own(Own { cpus: cores.cpus, reserved: cores.reserved, wanted })
-}
-
-/// Makes the changes of a new container: its CPUs, memory and variables.
-fn adjustment(
-    cpus: &CpuSet,
-    memory: Option<&MemoryPlan>,
-    environment: &BTreeMap<String, Option<String>>,
-) -> Adjustment {
-    // A list of nodes in a cpuset is a hard limit, which only `bind` asks for.
-    let bound = memory.filter(|memory| memory.policy == Policy::Bind && !memory.nodes.is_empty());
-    let mems = bound.map(|memory| memory.nodes.to_string()).unwrap_or_default();
-    let cpu = Cpu { cpus: cpus.to_string(), mems, ..Cpu::default() };
-    let variable = |(name, value): (&String, &Option<String>)| match value {
-        Some(value) => KeyValue { key: name.clone(), value: value.clone() },
-        None => KeyValue { key: format!("-{name}"), value: String::new() },
-    };
-    let linux = LinuxAdjustment {
-        resources: Some(Resources { cpu: Some(cpu) }),
-        memory_policy: memory.and_then(memory_policy),
-    };
-    Adjustment { env: environment.iter().map(variable).collect(), linux: Some(linux) }
-}
-
-/// Returns a memory policy by its number in NRI; `None` for the inherited one.
-fn memory_policy(plan: &MemoryPlan) -> Option<MemoryPolicy> {
-    let mode = match plan.policy {
-        Policy::None => return None,
-        Policy::Preferred => 1,
-        Policy::Bind => 2,
-        Policy::Interleave => 3,
-        Policy::Local => 4,
-        Policy::PreferredMany => 5,
-        Policy::Weighted => 6,
-    };
-    Some(MemoryPolicy { mode, nodes: plan.nodes.to_string() })
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn only_a_bound_policy_is_a_hard_limit() {
-        let cpus: CpuSet = "2-3".parse().unwrap();
-        let environment = [("A".to_owned(), Some("1".to_owned())), ("B".to_owned(), None)].into();
-        for (policy, mems, mode) in [
-            (Policy::None, "", None),
-            (Policy::Bind, "0-1", Some((2, "0-1"))),
-            (Policy::Preferred, "", Some((1, "0-1"))),
-            (Policy::Weighted, "", Some((6, "0-1"))),
-        ] {
-            let plan = MemoryPlan { policy, nodes: "0-1".parse().unwrap() };
-            let made = adjustment(&cpus, Some(&plan), &environment);
-            let linux = made.linux.unwrap();
-            let cpu = linux.resources.unwrap().cpu.unwrap();
-            assert_eq!((cpu.cpus.as_str(), cpu.mems.as_str()), ("2-3", mems), "{policy:?}");
-            let told = linux.memory_policy.map(|policy| (policy.mode, policy.nodes));
-            assert_eq!(told, mode.map(|(mode, nodes)| (mode, nodes.to_owned())));
-            let variables: Vec<(String, String)> =
-                made.env.into_iter().map(|variable| (variable.key, variable.value)).collect();
-            let expected = [("A", "1"), ("-B", "")].map(|(key, value)| (key.to_owned(), value.to_owned()));
-            assert_eq!(variables, expected, "a removed variable is marked");
-        }
-    }
 }
