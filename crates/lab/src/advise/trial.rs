@@ -75,12 +75,12 @@ impl Trials {
                 return Ok(Some(Outcome::Rejected { why, took: begin.elapsed().into() }));
             }
         };
-        let mut running = [Running::of(child)];
+        let mut running = [TrialProcess::of(child)];
         let attended = attend(&mut running, begin, limit, interrupt);
         tree::end_all(&self.proc, &self.spared);
         let stopped = attended?;
         let took = begin.elapsed();
-        let [Running { ended, .. }] = running;
+        let [TrialProcess { ended, .. }] = running;
         Ok(match (stopped, ended) {
             (Some(Stop::Interrupted), _) => None,
             (Some(Stop::Late), _) | (None, None) => Some(Outcome::Stopped { after: took.into() }),
@@ -148,7 +148,7 @@ pub(super) enum Stop {
 
 /// A program that was started, in a process group of its own.
 #[derive(Debug)]
-pub(super) struct Running {
+pub(super) struct TrialProcess {
     child: Child,
     group: Pid,
     /// Shows the end; `None` if this container has no process descriptors.
@@ -157,7 +157,7 @@ pub(super) struct Running {
     pub(super) ended: Option<(ExitStatus, Duration)>,
 }
 
-impl Running {
+impl TrialProcess {
     /// Takes a child that leads its process group.
     pub(super) fn of(child: Child) -> Self {
         let group = Pid::from_child(&child);
@@ -189,7 +189,7 @@ impl Running {
 /// # Errors
 /// The end of a program cannot be seen.
 pub(super) fn attend(
-    running: &mut [Running],
+    running: &mut [TrialProcess],
     begin: Instant,
     limit: Duration,
     interrupt: &Interrupt,
@@ -210,12 +210,12 @@ pub(super) fn attend(
         }
         wait_for_any(running, left.min(STOP_POLL_INTERVAL));
     };
-    running.iter_mut().try_for_each(Running::end)?;
+    running.iter_mut().try_for_each(TrialProcess::end)?;
     Ok(Some(stop))
 }
 
 /// Waits until one of the programs ends, for this time at most.
-fn wait_for_any(running: &[Running], time: Duration) {
+fn wait_for_any(running: &[TrialProcess], time: Duration) {
     let left = running.iter().filter(|one| one.ended.is_none());
     let handles: Option<Vec<&OwnedFd>> = left.map(|one| one.handle.as_ref()).collect();
     let Some(handles) = handles else { return std::thread::sleep(time.min(Duration::from_millis(1))) };

@@ -61,12 +61,12 @@ struct PairReport {
     /// The command to use; `None` if no change is advised.
     run: Option<String>,
     /// All arrangements: as the programs are started now, one after the other, and the others.
-    arrangements: Vec<Tried>,
+    arrangements: Vec<TriedArrangement>,
 }
 
 /// An arrangement with its trials.
 #[derive(Debug, Serialize)]
-struct Tried {
+struct TriedArrangement {
     #[serde(flatten)]
     arrangement: Arrangement,
     /// The command.
@@ -176,14 +176,15 @@ fn compare(
 fn report(trials: &PairTrials, cores: u32, ways: &[Arrangement], done: &Compared) -> PairReport {
     let entrants = done.race.entrants();
     let alone = alone(&done.ends[IN_TURN]);
-    let tried = ways.iter().zip(entrants).zip(&done.ends).map(|((&arrangement, entrant), ends)| Tried {
-        arrangement,
-        command: trials.line(arrangement),
-        faster: if entrant.kind == Kind::Plain { None } else { speedup(&entrants[0], entrant, SEED) },
-        figures: figures(ends, alone),
-        entrant: entrant.clone(),
-    });
-    let arrangements: Vec<Tried> = tried.collect();
+    let tried =
+        ways.iter().zip(entrants).zip(&done.ends).map(|((&arrangement, entrant), ends)| TriedArrangement {
+            arrangement,
+            command: trials.line(arrangement),
+            faster: if entrant.kind == Kind::Plain { None } else { speedup(&entrants[0], entrant, SEED) },
+            figures: figures(ends, alone),
+            entrant: entrant.clone(),
+        });
+    let arrangements: Vec<TriedArrangement> = tried.collect();
     let choice = choose(entrants, SEED);
     let run = match choice {
         Choice::Use { entrant } => arrangements.get(entrant).map(|one| one.command.clone()),

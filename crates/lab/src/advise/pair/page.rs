@@ -1,6 +1,6 @@
 //! Text form of the advice on two programs: the measured times, and the command to use.
 
-use super::{PairReport, Tried, short};
+use super::{PairReport, TriedArrangement, short};
 use crate::advise::page::seconds;
 use std::fmt::Write as _;
 use trimtab_core::advise::choice::Choice;
@@ -38,7 +38,7 @@ pub(super) fn words(report: &PairReport) -> String {
 }
 
 /// Prints an arrangement.
-fn row(out: &mut String, tried: &Tried) {
+fn row(out: &mut String, tried: &TriedArrangement) {
     let entrant = &tried.entrant;
     let time = match (entrant.median(), tried.figures, entrant.stopped, &entrant.rejected) {
         (.., Some(why)) => format!("failed: {why}"),

@@ -3,7 +3,7 @@
 
 use super::super::command_line::{CommandLine, quoted};
 use super::super::tree;
-use super::super::trial::{Running, Stop, Trials, attend, ended_words, input, tail};
+use super::super::trial::{Stop, TrialProcess, Trials, attend, ended_words, input, tail};
 use anyhow::{Context, Result};
 use rustix::fs::{MemfdFlags, memfd_create};
 use std::ffi::OsString;
@@ -47,7 +47,7 @@ impl PairTrial {
 
 /// Programs of a trial, with what they wrote to standard error.
 struct Started {
-    running: Vec<Running>,
+    running: Vec<TrialProcess>,
     messages: Vec<File>,
 }
 
@@ -145,7 +145,7 @@ impl PairTrials {
             Ok(child) => child,
             Err(error) => return Ok(Err(format!("{}: it cannot be started: {error}", self.name(place)))),
         };
-        started.running.push(Running::of(child));
+        started.running.push(TrialProcess::of(child));
         started.messages.push(messages);
         Ok(Ok(()))
     }
