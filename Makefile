@@ -9,11 +9,15 @@ PROFILE ?= release
 TARGET := $(or $(CARGO_TARGET_DIR),target)
 BUILT  := $(TARGET)/$(if $(filter dev,$(PROFILE)),debug,$(PROFILE))
 
+# Unoptimised programs and libraries, with one test, so that dependencies have the features that tests want: for programs alone, and
+# for single packages, cargo chooses fewer features, and builds half of the workspace a second time. TRIMTAB_BUILT=yes: it is built.
+UNOPTIMISED := $(if $(TRIMTAB_BUILT),@true,$(CARGO) build --workspace --lib --bins --test numa)
+
 .PHONY: build help guide dist dist-smoke test test-models test-python test-torch test-numa test-misses test-systemd test-slurm test-k8s demo bench-launch bench-nested bench-balance bench-uncore bench-cost bench-oversub corpus corpus-test check-all lint install uninstall clean
 
 build: ## build trimtab (the default); says what is missing, installs nothing
 	TRIMTAB_INSTALL=no scripts/packages build
-	$(CARGO) build --profile $(PROFILE) --workspace
+	$(if $(filter dev,$(PROFILE)),$(UNOPTIMISED),$(CARGO) build --profile $(PROFILE) --workspace)
 
 help: ## say what can be made
 	@echo 'make [TARGET] [PREFIX=/usr/local] [DESTDIR=]'
@@ -63,18 +67,18 @@ test-misses: ## far memory counted in an emulated machine, before and under --ba
 
 test-systemd: ## the service's unit under a systemd that is booted in a container (a minute, root), after installing or naming what is missing
 	scripts/packages build systemd
-	$(CARGO) build -p trimtab -p trimtab-lab -p trimtab-discover
+	$(UNOPTIMISED)
 	python3 -B packaging/tests/booted.py "$(abspath $(TARGET))/debug"
 
 test-slurm: ## steps of Slurm placed by the plug-in, on two hosts of this machine (two minutes, root), after installing or naming what is missing
 	scripts/packages build slurm
-	$(CARGO) build -p trimtab -p trimtab-discover -p trimtab-hold-c -p trimtab-shim
+	$(UNOPTIMISED)
 	cd integrations/slurm && CARGO_TARGET_DIR="$(abspath $(TARGET))" python3 -B -m unittest $(ARGS)
 
 # The kubelet is built once, in some ten minutes; without KUBELET=1 the bed has containerd alone.
 test-k8s: ## pods placed by the plug-in: containerd, with KUBELET=1 a kubelet too, and CHURN=200 pods that come and go (three minutes, root), after fetching what is missing
 	scripts/packages build k8s
-	$(CARGO) build -p trimtab -p trimtab-lab -p trimtab-discover -p trimtab-shim
+	$(UNOPTIMISED)
 	CARGO_TARGET_DIR="$(abspath $(TARGET))" integrations/kubernetes/testbed/fetch $(if $(KUBELET),kubelet)
 	cd integrations/kubernetes/testbed && CARGO_TARGET_DIR="$(abspath $(TARGET))" python3 -B -m unittest $(if $(ARGS),$(ARGS),test_pods $(if $(KUBELET),test_kubelet))
 	$(if $(CHURN),cd integrations/kubernetes/testbed && CARGO_TARGET_DIR="$(abspath $(TARGET))" python3 -B churn.py $(CHURN))

@@ -133,7 +133,7 @@ class Cluster:
         enter = ["nsenter", f"--net=/run/netns/{self.spaces[host]}", "unshare", "--uts", "--mount", "sh", "-c", ENTER]
         return [*enter, str(self.folder), name, *map(str, command)]
 
-    def on(self, host, *command, check=True, timeout=60, **more):
+    def on(self, host, *command, check=True, timeout=120, **more):
         """Runs a command on a host, and returns its result."""
         environment = self.environment(host) | more
         result = subprocess.run(
@@ -159,7 +159,7 @@ class Cluster:
         logs = sorted(self.folder.glob("slurm*.log"))
         return "".join(f"--- {log.name}\n" + "\n".join(log.read_text(errors="replace").splitlines()[-12:]) + "\n" for log in logs)
 
-    def wait_for_idle(self, seconds=30):
+    def wait_for_idle(self, seconds=120):
         end = time.monotonic() + seconds
         while time.monotonic() < end:
             states = self.on(0, "sinfo", "-h", "-N", "-p", "all", "-o", "%T", check=False).stdout.split()
@@ -202,7 +202,7 @@ def end(pid):
 
 
 def run(*command):
-    result = subprocess.run([str(word) for word in command], text=True, capture_output=True, check=False, timeout=30)
+    result = subprocess.run([str(word) for word in command], text=True, capture_output=True, check=False, timeout=120)
     if result.returncode:
         raise AssertionError(f"{command}: {result.stderr}")
     return result.stdout

@@ -32,7 +32,7 @@ class Guide(unittest.TestCase):
                     continue
                 if command:
                     words = [command[0], "--allow-run-as-root", "--oversubscribe", "--bind-to", "none", *command[1:-2], *words]
-                done = subprocess.run(words, capture_output=True, text=True, timeout=60)
+                done = subprocess.run(words, capture_output=True, text=True, timeout=120)
             self.assertEqual((done.returncode, sorted(done.stdout.splitlines())), (0, lines), done.stderr)
             run += 1
         self.assertGreaterEqual(run, 2)

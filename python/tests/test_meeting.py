@@ -52,7 +52,7 @@ def free_port():
 
 
 def lines(words, env=None):
-    done = subprocess.run(words, capture_output=True, text=True, timeout=60, env=env or environment())
+    done = subprocess.run(words, capture_output=True, text=True, timeout=120, env=env or environment())
     if done.returncode:
         raise AssertionError("%s: %s" % (words, done.stderr))
     return sorted(done.stdout.splitlines())
@@ -65,7 +65,7 @@ def job(ranks, variables):
         words = [sys.executable, "-c", SUM]
         started.append(subprocess.Popen(words, env=environment(**variables(rank)), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True))
         time.sleep(0.05)
-    found = [child.communicate(timeout=60) for child in started]
+    found = [child.communicate(timeout=120) for child in started]
     return sorted(out for out, _ in found), "".join(words for _, words in found)
 
 
@@ -96,7 +96,7 @@ class Variables(unittest.TestCase):
 
     def refused(self, wanted, **variables):
         words = [sys.executable, "-c", "import trimtab_team; trimtab_team.from_environment(gather=0.2)"]
-        done = subprocess.run(words, capture_output=True, text=True, timeout=30, env=environment(**variables))
+        done = subprocess.run(words, capture_output=True, text=True, timeout=120, env=environment(**variables))
         self.assertRegex(done.stderr.splitlines()[-1], wanted)
 
     def test_impossible_requests_are_refused(self):

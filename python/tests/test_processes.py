@@ -137,7 +137,7 @@ class Ways(unittest.TestCase):
             )
             for number in range(2)
         ]
-        self.assertEqual([child.communicate(timeout=30)[0].split() for child in found], [list("0023"), list("1123")])
+        self.assertEqual([child.communicate(timeout=120)[0].split() for child in found], [list("0023"), list("1123")])
 
     def test_no_team(self):
         with self.assertRaisesRegex(trimtab_team.NotATeam, "TRIMTAB_TEAM is not set"):

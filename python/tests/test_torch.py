@@ -382,7 +382,7 @@ class Torch(unittest.TestCase):
             )
             for rank in range(2)
         ]
-        self.assertEqual([child.communicate(timeout=60)[0] for child in started], ["rank 0 has 3.0\n", "rank 1 has 3.0\n"])
+        self.assertEqual([child.communicate(timeout=120)[0] for child in started], ["rank 0 has 3.0\n", "rank 1 has 3.0\n"])
 
     def test_torchrun_without_torch(self):
         program = textwrap.dedent(

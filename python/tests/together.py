@@ -9,7 +9,7 @@ import traceback
 import trimtab_team
 
 # Longer than any test takes, so that a fault is a failure and not an endless wait.
-PATIENCE = 30.0
+PATIENCE = 120.0
 
 GUIDE = pathlib.Path(__file__).resolve().parents[2] / "docs" / "teams-python.md"
 

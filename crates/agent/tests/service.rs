@@ -26,7 +26,7 @@ use trimtab_linux::sys::affinity;
 use trimtab_linux::sys::signals::is_ignored;
 
 /// Longest time that any step here may take. Chosen: minutes would be a fault on any machine.
-const TIME_MAX: Duration = Duration::from_secs(60);
+const TIME_MAX: Duration = Duration::from_secs(180);
 
 /// Process that does nothing, ended with the test.
 struct Sleeper(Child);

@@ -87,7 +87,7 @@ fn schedule(seed: u64) {
         }
     }
     stopped.drain(..).for_each(|rank| signal(&children[rank as usize], libc::SIGCONT));
-    let until = Instant::now() + Duration::from_secs(30);
+    let until = Instant::now() + Duration::from_secs(120);
     let ends: Vec<_> = children.iter_mut().map(|child| ended(child, until)).collect();
     for (rank, end) in (0..).zip(&ends) {
         let told = format!(

@@ -30,7 +30,7 @@ fn team(options: Options, work: impl Fn(&Rank) -> Result<()> + std::marker::Sync
 }
 
 fn options(ranks: u32) -> Options {
-    Options { heap: 4096, cell: 1024, deadline: Some(Duration::from_secs(30)), ..Options::new(ranks) }
+    Options { heap: 4096, cell: 1024, deadline: Some(Duration::from_secs(120)), ..Options::new(ranks) }
 }
 
 /// Makes further calls until the team is over: a rank without an error gets it then.

@@ -41,7 +41,7 @@ fn ranks_bound_apart_agree_on_whether_they_are_crowded() {
     // The last rank to come may still be publishing its CPUs while the others count: they must not
     // use half of the data.
     for _ in 0..200 {
-        let deadline = Some(Duration::from_secs(10));
+        let deadline = Some(Duration::from_secs(120));
         let team = Team::new(Options { heap: 4096, cell: 1024, deadline, ..Options::new(2) }).unwrap();
         let crowded = std::thread::scope(|scope| {
             let ranks: Vec<_> = (0..2)
@@ -196,7 +196,7 @@ fn a_team_that_shrinks_decides_again_whether_it_is_crowded() {
                     return;
                 }
                 while rank.barrier().is_ok() {}
-                let rank = rank.shrink(Duration::from_secs(30)).unwrap();
+                let rank = rank.shrink(Duration::from_secs(120)).unwrap();
                 for _ in 0..PERIOD + PERIOD_READ {
                     rank.barrier().unwrap();
                 }

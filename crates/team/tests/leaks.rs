@@ -9,7 +9,7 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 use trimtab_team::{Error, Operator, Options, Team};
 
-const LIMIT: Duration = Duration::from_secs(30);
+const LIMIT: Duration = Duration::from_secs(120);
 const LEAK: i32 = 9;
 const DIED: i32 = 20;
 

@@ -3,11 +3,14 @@
 #![allow(clippy::unwrap_used, clippy::print_stderr, unsafe_code)]
 
 use std::process::{Child, Command, Stdio};
+use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
+use trimtab_team::segment::header::Header;
+use trimtab_team::segment::memfd::Mapping;
 use trimtab_team::{Error, Operator, Options, Policy, Rank, Sync, Team};
 
 /// More than any machine needs: the test is that an answer comes at all.
-const LIMIT: Duration = Duration::from_secs(60);
+const LIMIT: Duration = Duration::from_secs(120);
 
 /// Starts this program again, as a rank that does `job`.
 fn start(team: &Team, rank: u32, job: &str) -> Child {
@@ -180,7 +183,12 @@ fn a_rank_that_died_before_the_team_was_complete_is_named() {
     std::thread::scope(|scope| {
         let joining = scope.spawn(|| team.join(Some(0)).map(|_| ()));
         // It has its seat and waits for rank 2, which never comes.
-        std::thread::sleep(Duration::from_millis(500));
+        let mapping = Mapping::adopt(team.fd().try_clone_to_owned().unwrap()).unwrap();
+        let begin = Instant::now();
+        while Header::arrivals(&mapping).load(Ordering::SeqCst) < 2 {
+            assert!(begin.elapsed() < LIMIT, "the others do not arrive");
+            std::thread::sleep(Duration::from_millis(2));
+        }
         child.kill().unwrap();
         child.wait().unwrap();
         assert_eq!(joining.join().unwrap(), Err(Error::PeerDied(1)));

@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 use trimtab_team::{Error, Operator, Options, Rank, Team};
 
 /// More than any machine needs: the test is that an answer comes at all.
-const LIMIT: Duration = Duration::from_secs(30);
+const LIMIT: Duration = Duration::from_secs(120);
 
 /// How a started process gives up its seat, by number.
 const THREAD_RETURNS: u64 = 0;
@@ -44,7 +44,7 @@ fn is_first_thread() -> bool {
 /// Is a rank until all have met once, and then no more, without leaving.
 #[test]
 fn a_vanishing_rank() {
-    let Some((team, rank)) = inherited(Duration::from_secs(20), None) else { return };
+    let Some((team, rank)) = inherited(LIMIT, None) else { return };
     let how = number("HOW").unwrap();
     let join = move || {
         let rank = team.join(Some(rank)).unwrap();
@@ -72,7 +72,7 @@ fn a_vanishing_rank() {
             });
         }
         FIRST_THREAD_ENDS => {
-            std::thread::spawn(|| std::thread::sleep(Duration::from_secs(60)));
+            std::thread::spawn(|| std::thread::sleep(Duration::from_secs(600)));
             join();
             end_thread()
         }
@@ -89,7 +89,7 @@ fn a_vanishing_rank() {
             std::thread::spawn(move || {
                 join();
                 tell.send(()).unwrap();
-                std::thread::sleep(Duration::from_secs(60));
+                std::thread::sleep(Duration::from_secs(600));
             });
             told.recv().unwrap();
             become_another()
@@ -118,13 +118,13 @@ fn a_vanishing_rank() {
             panic!("{error}");
         }
     }
-    std::thread::sleep(Duration::from_secs(60));
+    std::thread::sleep(Duration::from_secs(600));
 }
 
 #[test]
 #[ignore = "a program that a rank of the other tests executes"]
 fn sleeps() {
-    std::thread::sleep(Duration::from_secs(60));
+    std::thread::sleep(Duration::from_secs(600));
 }
 
 fn vanishing(team: &Team, rank: u32, how: u64) -> Child {

@@ -177,11 +177,9 @@ fn a_hang_up_ends_only_a_service_with_a_terminal_and_not_with_success() {
 #[test]
 fn declared_programs_are_tagged_until_the_files_change() {
     need!(two(), "two cores are needed");
-    let shared = need!(c("spins.c"), "no C compiler");
     let sandbox = Sandbox::new();
-    // A copy: the declaration is not about the processes of other tests.
-    let file = sandbox.path("declared-spins");
-    fs::copy(&shared, &file).unwrap();
+    // A copy, since other tests run the program at the same time.
+    let file = sandbox.copy("solver", &need!(c("spins.c"), "no C compiler"));
     let declare = |text: &str| {
         let path = sandbox.write("config/serve.d/solvers.toml", text);
         chmod(&path, 0o644);
@@ -219,7 +217,7 @@ fn declared_programs_are_tagged_until_the_files_change() {
     let faults = status(&sandbox)["faults"].to_string();
     assert!(faults.contains("the declared tags stay as they were"), "{faults}");
     assert!(all_bound(pid), "{faults}");
-    declare(&meant.replace("declared-spins", "other-spins"));
+    declare(&meant.replace("/solver'", "/another'"));
     daemon.signal(Signal::HUP);
     eventually("it has its own masks again", || none_bound(pid));
     assert!(status(&sandbox)["faults"].is_null(), "{}", status(&sandbox));

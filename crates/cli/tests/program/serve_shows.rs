@@ -64,8 +64,9 @@ fn a_service_that_observes_reports_moves_and_makes_none() {
 #[test]
 fn a_declaration_that_observes_leaves_its_threads_unless_a_tag_acts() {
     need!(two(), "two cores are needed");
-    let program = need!(c("spins.c"), "no C compiler");
     let sandbox = Sandbox::new();
+    // A copy, since other tests run the program at the same time.
+    let program = sandbox.copy("solver", &need!(c("spins.c"), "no C compiler"));
     let declare = |observe: bool| {
         let declared = format!("[[tag]]\nprogram = '{}'\nobserve = {observe}\n", program.display());
         let file = sandbox.write("config/serve.d/a.toml", declared);

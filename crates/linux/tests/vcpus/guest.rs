@@ -11,7 +11,7 @@ use tempfile::TempDir;
 /// Reason why there is no guest.
 pub(crate) const NO_QEMU: &str = "no QEMU (qemu-system-x86_64)";
 /// Time after which a test counts as hung. No test asserts that anything is faster.
-const HANG: Duration = Duration::from_secs(60);
+const HANG: Duration = Duration::from_secs(180);
 
 /// A guest that runs. Dropping it kills it.
 pub(crate) struct Guest {

@@ -13,7 +13,7 @@ use trimtab_core::budget::{Rule, VARIABLE, handoff};
 use trimtab_core::set::CpuSet;
 
 /// Longest wait for something that a program is about to do.
-pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
+pub(crate) const PATIENCE: Duration = Duration::from_secs(180);
 
 /// The page of a hold.
 pub(crate) struct Hold {

@@ -19,7 +19,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 /// After this time a call counts as hanging. Nothing is asserted about being faster.
-pub(crate) const HANG_TIME_MAX: Duration = Duration::from_secs(60);
+pub(crate) const HANG_TIME_MAX: Duration = Duration::from_secs(180);
 
 /// A line of shell that prints the CPUs that the shell may use, without starting anything.
 pub(crate) const MASK: &str = "while read -r key list; do case $key in Cpus_allowed_list:) echo \"$list\";; esac; done </proc/self/status";

@@ -66,7 +66,12 @@ impl Sandbox {
         // in another process.
         let draft = self.write(&format!("{name}.draft"), text);
         chmod(&draft, 0o755);
-        let status = Command::new("cp").arg(&draft).arg(self.path(name)).status().unwrap();
+        self.copy(name, &draft)
+    }
+
+    /// Copies an executable file.
+    pub(crate) fn copy(&self, name: &str, original: &Path) -> PathBuf {
+        let status = Command::new("cp").arg(original).arg(self.path(name)).status().unwrap();
         assert!(status.success());
         self.path(name)
     }
