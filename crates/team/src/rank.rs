@@ -10,7 +10,9 @@
 //! handle refuses to do anything.
 
 mod calls;
+mod in_place;
 mod pending;
+mod varied;
 
 pub use calls::Calls;
 pub use pending::PendingCall;
@@ -628,7 +630,9 @@ impl Rank {
     ///
     /// # Safety
     /// The buffers are valid for the lengths of [`Kind::shape`]. During the call nothing else
-    /// writes the output or the input. Inputs and outputs are the same buffer or do not overlap.
+    /// writes the output or the input. Inputs and outputs begin at the same address or do not
+    /// overlap; in place, a gather's, an allgather's and a scatter's smaller buffer is this rank's
+    /// block of the larger one.
     ///
     /// # Examples
     /// ```
