@@ -74,7 +74,7 @@ test-slurm: ## steps of Slurm placed by the plug-in, on two hosts of this machin
 test-mpi: ## collectives of MPI programs carried out by teams, compared with each MPI's own (a minute), after installing or naming what is missing
 	scripts/packages build test
 	scripts/wheels
-	$(CARGO) build -p trimtab-team-c
+	$(CARGO) build -p trimtab -p trimtab-discover -p trimtab-team-c
 	cd integrations/mpi && CARGO_TARGET_DIR="$(abspath $(TARGET))" python3 -B -m unittest $(ARGS)
 
 # The kubelet is built once, in some ten minutes; without KUBELET=1 the bed has containerd alone.

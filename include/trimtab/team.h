@@ -101,8 +101,8 @@ int trimtab_rank_size(trimtab_rank rank, uint32_t *ranks);
 int trimtab_rank_crowded(trimtab_rank rank, int *crowded);
 int trimtab_rank_deadline(trimtab_rank rank, uint64_t deadline_ns);
 /* Sets a function that this rank calls while it waits for other ranks, so that another library of the process (MPI, UCX) makes progress; NULL
- * for none. A wait calls it after about 10 us, then every 5 us or more, and at least every 200 us while the rank would sleep; shorter waits
- * never call it. It returns 1 if it has work under way (the rank then yields and calls it again instead of sleeping), else 0. It must not wait
+ * for none. A wait calls it after 20 to 30 us, then in growing intervals of up to 100 us, and at least every 200 us while the rank would sleep;
+ * shorter waits never call it. It returns 1 if it has work under way (the rank then yields and calls it again instead of sleeping), else 0. It must not wait
  * for other ranks of the team; its calls of the team are refused. Parts and remainders made later inherit it. */
 typedef int (*trimtab_progress_hook)(void *context);
 int trimtab_rank_progress(trimtab_rank rank, trimtab_progress_hook hook, void *context);

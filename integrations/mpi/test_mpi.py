@@ -143,5 +143,72 @@ for mpi in ALL:
     name = "With" + mpi.name.title().replace("-", "")
     globals()[name] = type(name, (WithTeams, unittest.TestCase), {"mpi": mpi})
 
+
+class Started(unittest.TestCase):
+    """`trimtab run --teams`, which finds the MPI of a program and compiles the library for it."""
+
+    @classmethod
+    def setUpClass(cls):
+        cls.mpis = [mpi for mpi in ALL[:2] if mpi.is_there()]
+        if not cls.mpis:
+            raise unittest.SkipTest("neither Open MPI nor MPICH is installed: scripts/packages test")
+        folder = tempfile.TemporaryDirectory()
+        cls.addClassCleanup(folder.cleanup)
+        cls.folder = Path(folder.name)
+        # As scripts/install puts it.
+        for part, place in (
+            (TARGET / "debug/trimtab", "bin/trimtab"),
+            (TARGET / "debug/trimtab-discover", "libexec/trimtab/trimtab-discover"),
+            (TARGET / "debug/libtrimtab_team_c.so", "lib/libtrimtab_team.so.0"),
+            (HERE / "trimtab_mpi.c", "lib/trimtab/mpi/trimtab_mpi.c"),
+            (HERE / "trimtab-teams", "lib/trimtab/mpi/trimtab-teams"),
+            (HERE / "../../include/trimtab/team.h", "include/trimtab/team.h"),
+        ):
+            to = cls.folder / place
+            to.parent.mkdir(parents=True, exist_ok=True)
+            shutil.copy(part, to)
+        (cls.folder / "ledger").mkdir()
+        for mpi in cls.mpis:
+            build = [mpi.compiler, "-std=gnu11", "-O1", HERE / "test_mpi.c", "-o", cls.folder / f"test-{mpi.name}"]
+            subprocess.run(build, check=True, timeout=LIMIT)
+
+    def run_teams(self, mpi, *options, words=("mixed",), **variables):
+        command = [self.folder / "bin/trimtab", "run", "-c", "1", "--share", *options, mpi.launcher, *mpi.options, "-n", "2", self.folder / f"test-{mpi.name}", *words]
+        environment = os.environ | mpi.environment | {
+            "XDG_CACHE_HOME": str(self.folder / "cache"), "TRIMTAB_LEDGER": str(self.folder / "ledger"),
+            "TRIMTAB_MPI_AFTER": "2", "TRIMTAB_MPI_REPORT": "1"} | variables
+        return subprocess.run(command, env=environment, capture_output=True, text=True, timeout=LIMIT, stdin=subprocess.DEVNULL)
+
+    def test_the_library_is_compiled_once_for_each_mpi(self):
+        for mpi in self.mpis:
+            for _ in range(2):
+                done = self.run_teams(mpi, "--teams")
+                self.assertEqual(done.returncode, 0, done.stderr)
+                self.assertRegex(done.stderr, r"trimtab-teams: teams carry out collectives of ranks on this machine \(/.*/libmpi")
+                self.assertRegex(done.stderr, r"collectives of rank 0: 159 by teams, 1 by MPI")
+        built = list((self.folder / "cache/trimtab/mpi").glob("*/libtrimtab_mpi.so"))
+        self.assertEqual(len(built), len(self.mpis))
+
+    def test_if_nothing_can_be_compiled_the_program_runs_with_mpi_alone(self):
+        header = self.folder / "include/trimtab/team.h"
+        header.rename(self.folder / "team.h")
+        self.addCleanup((self.folder / "team.h").rename, header)
+        cache = str(self.folder / "empty")
+        done = self.run_teams(self.mpis[0], "--teams", XDG_CACHE_HOME=cache)
+        self.assertEqual(done.returncode, 0, done.stderr)
+        self.assertRegex(done.stderr, "trimtab-teams: .*mpicc.* fails: .*team.h.*; MPI carries out all collectives")
+        self.assertNotIn("by teams", done.stderr)
+        done = self.run_teams(self.mpis[0], "--teams", "--strict", XDG_CACHE_HOME=cache)
+        self.assertEqual(done.returncode, 125, done.stderr)
+
+    def test_another_mpi_than_the_programs_is_refused(self):
+        if len(self.mpis) < 2:
+            self.skipTest("both Open MPI and MPICH are needed")
+        done = self.run_teams(self.mpis[0], "--teams", MPICC=self.mpis[1].compiler)
+        self.assertEqual(done.returncode, 0, done.stderr)
+        # The compiler that fits is found after the one that does not.
+        self.assertIn("159 by teams", done.stderr)
+
+
 if __name__ == "__main__":
     unittest.main()

@@ -249,8 +249,8 @@ impl Rank {
     /// of the process (MPI, UCX, an event loop) makes progress; `None` for none. Parts and
     /// remainders of the team that are made later inherit it.
     ///
-    /// A wait calls it for the first time after about ten microseconds, then every five
-    /// microseconds or more, and at least every 200 microseconds while the rank would sleep. Waits
+    /// A wait calls it for the first time after 20 to 30 microseconds, then in growing intervals of
+    /// up to 100 microseconds, and at least every 200 microseconds while the rank would sleep. Waits
     /// that end earlier do not call it and cost no more than without it. The function returns
     /// whether it has work under way: then the rank yields and calls it again instead of sleeping.
     /// It must not wait for other ranks of the team, and its calls of the team are refused. While

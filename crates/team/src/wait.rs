@@ -12,7 +12,7 @@
 //! multiple of the time lost. A sleeping rank wakes up every few milliseconds to check that the
 //! ranks it waits for are alive.
 //!
-//! A program may set a hook (`Rank::set_progress`), which waiting ranks call every few
+//! A program may set a hook (`Rank::set_progress`), which waiting ranks call every 20 to 100
 //! microseconds, so that another library makes progress meanwhile. With a hook the first spin is
 //! shorter and sleeps are cut into pieces; waits that end within the first spin never call it.
 //!
@@ -39,8 +39,11 @@ const FIRST_SPIN: Duration = Duration::from_micros(60);
 const AWAKE_MAX: Duration = Duration::from_millis(2);
 /// The first spin if there is a hook: longer than the waits of ranks that are in step.
 const FIRST_SPIN_HOOKED: Duration = Duration::from_micros(10);
-/// Time between two calls of the hook by a rank that is awake.
-pub const PROGRESS_INTERVAL: Duration = Duration::from_micros(5);
+/// Time between two calls of the hook by a rank that is awake, at first: ranks that share CPUs and
+/// are in step wait for less than this, and a call of MPI's progress takes as long as a yield.
+pub const PROGRESS_INTERVAL: Duration = Duration::from_micros(20);
+/// Longest such time. It doubles with each call that has no work under way.
+const PROGRESS_INTERVAL_MAX: Duration = Duration::from_micros(100);
 /// Longest sleep between two calls of the hook: waking costs some microseconds.
 pub const PROGRESS_SLEEP_MAX: Duration = Duration::from_micros(200);
 /// Spins between two reads of the clock, after which another thread may have the CPU.
@@ -260,7 +263,7 @@ pub fn linger(
     let mut checked = faults.last_checked(now);
     let mut slept = false;
     let hooked = faults.hooked();
-    let (mut called, mut busy) = (begin, false);
+    let (mut called, mut busy, mut pause) = (begin, false, PROGRESS_INTERVAL);
     let sleep_max = if hooked { PROGRESS_SLEEP_MAX } else { 2 * faults.interval() };
     loop {
         let word = flag.load();
@@ -293,8 +296,9 @@ pub fn linger(
             sleep(flag, wanted, private, sleep_max);
             now = Instant::now();
         }
-        if hooked && now.saturating_duration_since(called) >= PROGRESS_INTERVAL {
+        if hooked && now.saturating_duration_since(called) >= pause {
             busy = faults.progress();
+            pause = if busy { PROGRESS_INTERVAL } else { (2 * pause).min(PROGRESS_INTERVAL_MAX) };
             now = Instant::now();
             called = now;
         }
