@@ -12,6 +12,7 @@ import subprocess
 import tempfile
 import unittest
 from pathlib import Path
+from unittest import mock
 
 HERE = Path(__file__).resolve().parent
 TARGET = Path(os.environ.get("CARGO_TARGET_DIR", HERE.parent.parent / "target")).resolve()
@@ -133,6 +134,21 @@ class WithTeams:
         status, output = self.start(3, "dies")
         self.assertNotEqual(status, 0)
         self.assertNotIn("a barrier without the last rank returned", output)
+
+    def test_fortran(self):
+        compiler = self.mpi.compiler.replace("mpicc", "mpif90")
+        if not shutil.which(compiler) or not shutil.which("gfortran"):
+            self.skipTest(f"{compiler} or gfortran is not installed")
+        for module in ("USE_MPI", "F08"):
+            program = f"{self.folder.name}/fortran-{module}"
+            build = [compiler, "-cpp", f"-D{module}", "-O1", HERE / "test_fortran.f90", "-o", program]
+            done = subprocess.run(build, env=self.environment, capture_output=True, text=True, timeout=LIMIT, cwd=self.folder.name)
+            if "f08" in done.stderr and "Cannot open module file" in done.stderr:
+                continue
+            self.assertEqual(done.returncode, 0, done.stderr)
+            with mock.patch.object(type(self), "program", program):
+                by_team, by_mpi = self.counts(3)
+            self.assertEqual((by_team, by_mpi), (20 * 8 - 1, 1), module)
 
     def test_one_word_leaves_everything_to_mpi(self):
         by_team, by_mpi = self.counts(2, "mixed", TRIMTAB_MPI="off")

@@ -2,16 +2,13 @@
 //! starts the same command line again.
 
 use crate::exit::{self, Exit};
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, anyhow};
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
-use trimtab_front::sibling::find;
 
 /// The program that finds the MPI and compiles the library.
 const PREPARES: &str = "trimtab-teams";
-/// Its folder in an installation, seen from that of this program.
-const INSTALLED: &str = "../lib/trimtab/mpi";
 /// Variable of a command line that it has started.
 const STARTED: &str = "TRIMTAB_TEAMS";
 
@@ -37,6 +34,10 @@ fn become_program(strict: bool) -> Result<std::convert::Infallible> {
 }
 
 fn place(own: &Path) -> Result<PathBuf> {
-    let installed = own.parent().map(|folder| folder.join(INSTALLED).join(PREPARES));
-    installed.filter(|file| file.is_file()).map_or_else(|| find(PREPARES), Ok)
+    let installed = own.with_file_name("..").join("lib/trimtab/mpi");
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    let folders = std::iter::once(installed.clone()).chain(std::env::split_paths(&path));
+    folders.map(|folder| folder.join(PREPARES)).find(|file| file.is_file()).ok_or_else(|| {
+        anyhow!("{PREPARES} is neither in {} nor in PATH: make install puts it there", installed.display())
+    })
 }
