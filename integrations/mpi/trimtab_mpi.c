@@ -11,6 +11,7 @@
  * A communicator gets its team at one of its first collectives (TRIMTAB_MPI_AFTER), and all ranks agree on it through MPI. A rank that waits
  * in a team calls MPI's progress, so that messages under way reach ranks that are not in the collective yet. */
 #define _GNU_SOURCE
+#include <dlfcn.h>
 #include <fcntl.h>
 #include <limits.h>
 #include <mpi.h>
@@ -774,6 +775,8 @@ EXPORT int MPI_Alltoallv(const void *from, const int given[], const int given_pl
 
 /* All ranks of the program agree whether teams are used at all, and from which collective of a communicator on. */
 static void begin(void) {
+    /* One function of MPI for this may call another one. */
+    if (own != MPI_COMM_NULL) return;
     int level = MPI_THREAD_SINGLE, said[2], agreed[2];
     const char *asked = getenv("TRIMTAB_MPI"), *number = getenv("TRIMTAB_MPI_AFTER"), *threads = getenv("TRIMTAB_MPI_THREADS");
     PMPI_Query_thread(&level);
@@ -816,8 +819,8 @@ EXPORT int MPI_Finalize(void) {
     return PMPI_Finalize();
 }
 
-/* ---- Fortran. MPICH's functions for Fortran call those above; Open MPI's call PMPI_, so they are taken over here, for mpif.h, `use mpi` and
- * `use mpi_f08`, whose handles begin with the same integer. */
+/* ---- Fortran. Open MPI's functions for Fortran call PMPI_, so they are taken over here, for mpif.h, `use mpi` and `use mpi_f08`, whose handles
+ * begin with the same integer. */
 #ifdef OPEN_MPI
 
 extern char mpi_fortran_in_place_, mpi_fortran_bottom_;
@@ -875,4 +878,34 @@ FORTRAN(alltoallv, (void *from, F given, F given_places, F type, void *to, F got
 FORTRAN(init, (F error), MPI_Init(NULL, NULL))
 FORTRAN(init_thread, (F wanted, F given, F error), MPI_Init_thread(NULL, NULL, *wanted, given))
 FORTRAN(finalize, (F error), MPI_Finalize())
+#else
+/* MPICH's call the functions above, but for those of `use mpi_f08` without buffers. */
+typedef void (*f08_function)(void);
+
+static f08_function next_of(const char *name) {
+    f08_function next = (f08_function)dlsym(RTLD_NEXT, name);
+    if (next) return next;
+    fprintf(stderr, "trimtab: the MPI has no function %s behind this library\n", name);
+    abort();
+}
+
+EXPORT void mpi_init_f08_(MPI_Fint *error) {
+    ((void (*)(MPI_Fint *))next_of("mpi_init_f08_"))(error);
+    if (!error || *error == MPI_SUCCESS) begin();
+}
+
+EXPORT void mpi_init_thread_f08_(MPI_Fint *wanted, MPI_Fint *given, MPI_Fint *error) {
+    ((void (*)(MPI_Fint *, MPI_Fint *, MPI_Fint *))next_of("mpi_init_thread_f08_"))(wanted, given, error);
+    if (!error || *error == MPI_SUCCESS) begin();
+}
+
+EXPORT void mpi_finalize_f08_(MPI_Fint *error) {
+    end();
+    ((void (*)(MPI_Fint *))next_of("mpi_finalize_f08_"))(error);
+}
+
+EXPORT void mpi_barrier_f08_(MPI_Fint *comm, MPI_Fint *error) {
+    int done = MPI_Barrier(PMPI_Comm_f2c(*comm));
+    if (error) *error = done;
+}
 #endif

@@ -196,11 +196,11 @@ unsafe fn read_blocks(
     Ok(places.iter().zip(counts).map(|(place, count)| Block { place: *place, count: *count }).collect())
 }
 
-/// Carries out a call whose blocks differ in size and place.
+/// Carries out a call with blocks of different sizes and places.
 ///
 /// # Safety
-/// `asked` is null, or a call whose arrays have as many numbers as its kind needs, and whose buffers
-/// are valid for their blocks (`team.h`).
+/// `asked` is null, or a call with as many numbers in its arrays as its kind needs, and with
+/// buffers that are valid for their blocks (`team.h`).
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn trimtab_call_varied(handle: u64, asked: *const VariedOf) -> c_int {
     of_rank(handle, |mine| {

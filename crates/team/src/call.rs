@@ -222,7 +222,7 @@ pub fn signature(what: u64, count: u64, root: u32) -> u32 {
     (mixed >> 32) as u32
 }
 
-/// Bit beside the kind in the description of a call whose blocks differ in size
+/// Bit beside the kind in the description of a call with blocks of different sizes
 /// ([`crate::varied`]). The count of such a description is zero, or one more than the elements of
 /// the block in question.
 pub const VARIED_FLAG: u64 = 0x80;

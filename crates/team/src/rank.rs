@@ -250,8 +250,8 @@ impl Rank {
     /// remainders of the team that are made later inherit it.
     ///
     /// A wait calls it for the first time after 20 to 30 microseconds, then in growing intervals of
-    /// up to 100 microseconds, and at least every 200 microseconds while the rank would sleep. Waits
-    /// that end earlier do not call it and cost no more than without it. The function returns
+    /// up to 100 microseconds, and at least every 200 microseconds while the rank would sleep.
+    /// Waits that end earlier do not call it and cost no more than without it. The function returns
     /// whether it has work under way: then the rank yields and calls it again instead of sleeping.
     /// It must not wait for other ranks of the team, and its calls of the team are refused. While
     /// ranks join or regroup it is not called.

@@ -1,5 +1,5 @@
-//! Varied calls: gather, allgather, scatter and alltoall whose blocks differ in size and place, as
-//! MPI's `Gatherv` and its siblings.
+//! Varied calls: gather, allgather, scatter and alltoall with blocks of different sizes and places,
+//! as MPI's `Gatherv` and its siblings.
 //!
 //! **Problem.** A rank knows the sizes of the blocks that it gives and gets, and not those of the
 //! others. But all ranks must take the same tickets.
@@ -53,7 +53,7 @@ impl Block {
     }
 }
 
-/// A call whose blocks differ. [`Rank::call_varied`](crate::Rank::call_varied) has an example.
+/// A call with different blocks. [`Rank::call_varied`](crate::Rank::call_varied) has an example.
 #[derive(Debug, Clone, Copy)]
 pub struct VariedCall<'a> {
     /// `Gather`, `Allgather`, `Scatter` or `Alltoall`.
@@ -308,7 +308,7 @@ impl Endpoint {
         Ok(Rows { ticket, words, inline, most, shows })
     }
 
-    /// Reads the blocks whose locations their ranks posted.
+    /// Reads the blocks that have posted locations.
     fn fetch_blocks(&self, call: &VariedCall<'_>, rows: &Rows) -> Result<()> {
         // Each rank begins with another source, so that they do not all read from the same rank.
         for rank in (1..self.ranks()).map(|step| (self.rank + step) % self.ranks()) {

@@ -1,4 +1,4 @@
-//! The hook of waits: a rank whose peer needs the hook's work comes out of every wait, by every
+//! The hook of waits: a rank comes out of every wait, by every
 //! policy, and hangs without it.
 
 #![allow(clippy::unwrap_used, unsafe_code, reason = "tests, of which one has a hook that calls its rank")]

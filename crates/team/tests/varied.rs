@@ -1,4 +1,4 @@
-//! Calls whose blocks differ in size and place, and calls in place, against results that are
+//! Calls with blocks of different sizes and places, and calls in place, against results that are
 //! computed apart, in random order among other calls: by threads, and by processes that read each
 //! other's memory. Then ranks that do not agree on a size.
 //!

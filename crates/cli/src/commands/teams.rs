@@ -1,5 +1,5 @@
-//! `trimtab run --teams`: `trimtab-teams`, which prepares the library for the program's MPI, and then
-//! starts the same command line again.
+//! `trimtab run --teams`: `trimtab-teams`, which prepares the library for the program's MPI, and
+//! then starts the same command line again.
 
 use crate::exit::{self, Exit};
 use anyhow::{Context, Result, anyhow};

@@ -17,8 +17,8 @@ impl Calls<'_> {
         }
     }
 
-    /// Makes a call whose input and output begin `from` and `to` elements into the buffer, which
-    /// is as long as the longer of both.
+    /// Makes a call with an input and an output that begin `from` and `to` elements into the
+    /// buffer, which is as long as the longer of both.
     #[expect(clippy::too_many_arguments, reason = "a call, in parts")]
     fn in_place<T: Element>(
         &self,
@@ -163,8 +163,8 @@ impl Calls<'_> {
         self.in_place(Kind::Allgather, count, buffer, own, 0, 0, None)
     }
 
-    /// As [`Self::scatter`]: the root's buffer has a block for each rank, and keeps them; the others'
-    /// buffer is their block.
+    /// As [`Self::scatter`]: the root's buffer has a block for each rank, and keeps them; the
+    /// others' buffer is their block.
     ///
     /// # Examples
     /// ```
@@ -188,7 +188,7 @@ impl Calls<'_> {
         self.in_place(Kind::Scatter, count, buffer, 0, root as usize * count, root, None)
     }
 
-    /// As [`Self::alltoall`], in place: block `j` is given to rank `j`, and replaced by that rank's.
+    /// As [`Self::alltoall`], in place: block `j` is given to rank `j`, and replaced by its block.
     ///
     /// # Examples
     /// ```

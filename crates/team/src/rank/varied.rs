@@ -1,4 +1,4 @@
-//! Calls whose blocks differ in size and place.
+//! Calls with blocks of different sizes and places.
 
 use super::{Calls, Rank};
 use crate::call::Kind;
@@ -8,7 +8,7 @@ use crate::varied::{Block, VariedCall};
 use crate::{Error, Result};
 
 impl Rank {
-    /// Carries out a call whose blocks differ in size and place, with addresses as buffers. It
+    /// Carries out a call with blocks of different sizes and places, with addresses as buffers. It
     /// waits for all ranks.
     ///
     /// # Safety
@@ -92,7 +92,8 @@ impl Calls<'_> {
     /// # ranks::run(3, |rank| {
     /// // In each of three threads.
     /// let mut output = [0; 3];
-    /// rank.mine().allgather_varied(&vec![rank.rank(); rank.rank() as usize], &mut output, &[0, 1, 2])?;
+    /// let input = vec![rank.rank(); rank.rank() as usize];
+    /// rank.mine().allgather_varied(&input, &mut output, &[0, 1, 2])?;
     /// assert_eq!(output, [1, 2, 2]);
     /// # Ok(())
     /// # });
