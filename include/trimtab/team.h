@@ -15,8 +15,9 @@
  * error. A thread that ends leaves its teams. Nothing here starts threads or ends the process, or prints unless TRIMTAB_TEAM_CHECK=on asks
  * for checked calls (docs/teams.md).
  *
- * All ranks of a team make the same calls in the same order. Buffers need no alignment; input and output are the same or do not
- * overlap. Counts are elements of a block. */
+ * All ranks of a team make the same calls in the same order. Buffers need no alignment. Input and output do not overlap, or the call is in
+ * place: they are the same, and for gather and allgather the input is this rank's own block of the output, for scatter the output that of
+ * the input. Ranks may choose this each for itself. Counts are elements of a block. */
 #ifndef TRIMTAB_TEAM_H
 #define TRIMTAB_TEAM_H
 
@@ -99,6 +100,12 @@ int trimtab_rank_size(trimtab_rank rank, uint32_t *ranks);
 /* Whether there are more ranks than CPUs for them. */
 int trimtab_rank_crowded(trimtab_rank rank, int *crowded);
 int trimtab_rank_deadline(trimtab_rank rank, uint64_t deadline_ns);
+/* Sets a function that this rank calls while it waits for other ranks, so that another library of the process (MPI, UCX) makes progress; NULL
+ * for none. A wait calls it after 20 to 30 us, then in growing intervals of up to 100 us, and at least every 200 us while the rank would sleep;
+ * shorter waits never call it. It returns 1 if it has work under way (the rank then yields and calls it again instead of sleeping), else 0. It must not wait
+ * for other ranks of the team; its calls of the team are refused. Parts and remainders made later inherit it. */
+typedef int (*trimtab_progress_hook)(void *context);
+int trimtab_rank_progress(trimtab_rank rank, trimtab_progress_hook hook, void *context);
 int trimtab_rank_leave(trimtab_rank rank);
 /* Ranks of one colour become a team, in the order of keys; 0 for those with colour -1. */
 int trimtab_split(trimtab_rank rank, int64_t colour, int32_t key, size_t heap, trimtab_rank *part);
@@ -260,6 +267,53 @@ static inline int trimtab_scan(trimtab_rank rank, const void *input, void *outpu
                                uint32_t operation, uint32_t sync) {
     struct trimtab_collective call = trimtab_collective_of(TRIMTAB_SCAN, input, output, count, type, operation, 0, sync);
     return trimtab_call(rank, &call);
+}
+
+/* ---- Blocks of different sizes and places, as in MPI's Gatherv and its siblings: kind is GATHER, ALLGATHER, SCATTER or ALLTOALL.
+ *
+ * Counts and places are in elements, places from the begin of the buffer; without places (NULL) blocks are one behind the other. Arrays have
+ * a number for each rank, but one number for the input of GATHER and ALLGATHER and for the output of SCATTER. For GATHER only the root has an
+ * output, for SCATTER only the root has an input: the others pass NULL. In place, each block that is given is the one that is got. All ranks
+ * wait for all others. Giver and receiver of a block know its size; if they differ, all ranks get MISMATCH. */
+
+struct trimtab_varied {
+    size_t size; /* of this */
+    uint32_t kind, type, sync, root;
+    const void *input;
+    const size_t *gives, *give_places;
+    void *output;
+    const size_t *gets, *get_places;
+};
+
+int trimtab_call_varied(trimtab_rank rank, const struct trimtab_varied *call);
+
+/* Collects a block of each rank at the root. */
+static inline int trimtab_gatherv(trimtab_rank rank, const void *input, size_t count, void *output, const size_t *counts,
+                                  const size_t *places, uint32_t type, uint32_t root, uint32_t sync) {
+    struct trimtab_varied call = {sizeof call, TRIMTAB_GATHER, type, sync, root, input, &count, NULL, output, counts, places};
+    return trimtab_call_varied(rank, &call);
+}
+
+/* Collects a block of each rank at all ranks. */
+static inline int trimtab_allgatherv(trimtab_rank rank, const void *input, size_t count, void *output, const size_t *counts,
+                                     const size_t *places, uint32_t type, uint32_t sync) {
+    struct trimtab_varied call = {sizeof call, TRIMTAB_ALLGATHER, type, sync, 0, input, &count, NULL, output, counts, places};
+    return trimtab_call_varied(rank, &call);
+}
+
+/* Sends a block of the root's to each rank. */
+static inline int trimtab_scatterv(trimtab_rank rank, const void *input, const size_t *counts, const size_t *places, void *output,
+                                   size_t count, uint32_t type, uint32_t root, uint32_t sync) {
+    struct trimtab_varied call = {sizeof call, TRIMTAB_SCATTER, type, sync, root, input, counts, places, output, &count, NULL};
+    return trimtab_call_varied(rank, &call);
+}
+
+/* Sends a block of each rank to each rank. */
+static inline int trimtab_alltoallv(trimtab_rank rank, const void *input, const size_t *gives, const size_t *give_places,
+                                    void *output, const size_t *gets, const size_t *get_places, uint32_t type, uint32_t sync) {
+    struct trimtab_varied call = {sizeof call,  TRIMTAB_ALLTOALL, type,   sync, 0,         input,
+                                  gives,        give_places,      output, gets, get_places};
+    return trimtab_call_varied(rank, &call);
 }
 
 #ifdef __cplusplus

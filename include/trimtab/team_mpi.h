@@ -9,8 +9,12 @@
  *
  *     MPI_Comm_split_type(MPI_COMM_WORLD, MPI_COMM_TYPE_SHARED, 0, MPI_INFO_NULL, &here);
  *
- * Calls of MPI and of the team may follow each other in any order that is the same at all ranks. Calls of one make no progress on
- * started calls of the other: wait for MPI's requests with MPI, and for the team's with the team. */
+ * Calls of MPI and of the team may follow each other in any order that is the same at all ranks. A rank that waits in the team makes no
+ * progress on MPI's messages, unless it has a hook for that:
+ *
+ *     trimtab_rank_progress(rank, trimtab_mpi_progress, &comm);   // comm: any communicator that outlives the rank
+ *
+ * A rank that waits in MPI makes no progress on calls that it has started in the team. */
 #ifndef TRIMTAB_TEAM_MPI_H
 #define TRIMTAB_TEAM_MPI_H
 
@@ -27,6 +31,13 @@ static inline int trimtab_mpi_read(const char *path, unsigned char *bytes, size_
     ssize_t got = file < 0 ? -1 : read(file, bytes, count);
     if (file >= 0) close(file);
     return got == (ssize_t)count;
+}
+
+/* A hook for the waits of a team: lets MPI progress. `comm` points to a communicator; messages in it are not received. */
+static inline int trimtab_mpi_progress(void *comm) {
+    int there;
+    MPI_Iprobe(MPI_ANY_SOURCE, MPI_ANY_TAG, *(MPI_Comm *)comm, &there, MPI_STATUS_IGNORE);
+    return 0;
 }
 
 /* The team of a communicator's ranks; each joins it by its number there. Options give everything but the number of ranks; NULL: defaults.

@@ -5,7 +5,9 @@ use crate::rank::{Mine, of_rank};
 use crate::sized::{SelfSized, read_sized};
 use std::ffi::{c_int, c_void};
 use trimtab_team::reduce::Own;
-use trimtab_team::{CollectiveCall, Error, Kernel, Kind, Operator, Result, Sync, Type, When};
+use trimtab_team::{
+    Block, CollectiveCall, Error, Kernel, Kind, Operator, Result, Sync, Type, VariedCall, When,
+};
 
 /// `struct trimtab_collective` of `team.h`.
 #[repr(C)]
@@ -91,15 +93,13 @@ unsafe fn read(mine: &Mine, asked: *const CallOf) -> Result<CollectiveCall> {
     check_buffer(input, gives * elements.size(), "input")?;
     check_buffer(asked.output, gets * elements.size(), "output")?;
     let (from, to) = (input as usize, asked.output as usize);
+    let own = mine.rank.rank() as usize * asked.count * elements.size();
     let (from_end, to_end) = (from + gives * elements.size(), to + gets * elements.size());
-    if from != to && from < to_end && to < from_end {
-        return Err(Error::Argument("input and output overlap: they may be the same, or apart".to_owned()));
-    }
-    if from == to && gives != gets && gives > 0 && gets > 0 {
-        return Err(Error::Argument(format!("{} cannot be done in place", kind.name())));
-    }
-    if from == to && gives > 0 && matches!(kind, Kind::Alltoall) {
-        return Err(Error::Argument("alltoall cannot be done in place".to_owned()));
+    if from < to_end && to < from_end && !in_place(kind, from, to, own) {
+        return Err(Error::Argument(
+            "input and output overlap: they may be the same, or apart, or this rank's own block of the other"
+                .to_owned(),
+        ));
     }
     Ok(CollectiveCall {
         kind,
@@ -114,6 +114,16 @@ unsafe fn read(mine: &Mine, asked: *const CallOf) -> Result<CollectiveCall> {
     })
 }
 
+/// Returns whether buffers that overlap make a call in place; `own` is the offset of this rank's
+/// block among those of all ranks.
+fn in_place(kind: Kind, from: usize, to: usize, own: usize) -> bool {
+    match kind {
+        Kind::Gather | Kind::Allgather => from == to + own,
+        Kind::Scatter => to == from + own,
+        _ => from == to,
+    }
+}
+
 fn check_buffer(address: *const c_void, bytes: usize, what: &str) -> Result<()> {
     if bytes > 0 && address.is_null() {
         return Err(Error::Argument(format!("there is no {what}")));
@@ -122,6 +132,118 @@ fn check_buffer(address: *const c_void, bytes: usize, what: &str) -> Result<()> 
         return Err(Error::Argument(format!("the {what} goes beyond all addresses")));
     }
     Ok(())
+}
+
+/// `struct trimtab_varied` of `team.h`.
+#[repr(C)]
+#[derive(Debug, Clone, Copy)]
+pub struct VariedOf {
+    size: usize,
+    kind: u32,
+    elements: u32,
+    sync: u32,
+    root: u32,
+    input: *const c_void,
+    gives: *const usize,
+    give_places: *const usize,
+    output: *mut c_void,
+    gets: *const usize,
+    get_places: *const usize,
+}
+
+impl SelfSized for VariedOf {
+    const WHAT: &'static str = "call";
+    const KNOWN: &'static [usize] = &[size_of::<Self>()];
+
+    fn usual() -> Self {
+        Self {
+            size: size_of::<Self>(),
+            kind: 0,
+            elements: 0,
+            sync: 0,
+            root: 0,
+            input: std::ptr::null(),
+            gives: std::ptr::null(),
+            give_places: std::ptr::null(),
+            output: std::ptr::null_mut(),
+            gets: std::ptr::null(),
+            get_places: std::ptr::null(),
+        }
+    }
+}
+
+/// Reads the blocks of a buffer; without places they are one behind the other.
+///
+/// # Safety
+/// `counts` and `places` are null or have `many` numbers.
+unsafe fn read_blocks(
+    what: &str,
+    many: usize,
+    counts: *const usize,
+    places: *const usize,
+) -> Result<Vec<Block>> {
+    if many == 0 {
+        return Ok(Vec::new());
+    }
+    check_buffer(counts.cast(), many * size_of::<usize>(), &format!("array of counts of {what}"))?;
+    // SAFETY: the caller's promise.
+    let counts = unsafe { std::slice::from_raw_parts(counts, many) };
+    if places.is_null() {
+        return Ok(Block::packed(counts).collect());
+    }
+    // SAFETY: the caller's promise.
+    let places = unsafe { std::slice::from_raw_parts(places, many) };
+    Ok(places.iter().zip(counts).map(|(place, count)| Block { place: *place, count: *count }).collect())
+}
+
+/// Carries out a call with blocks of different sizes and places.
+///
+/// # Safety
+/// `asked` is null, or a call with as many numbers in its arrays as its kind needs, and with
+/// buffers that are valid for their blocks (`team.h`).
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn trimtab_call_varied(handle: u64, asked: *const VariedOf) -> c_int {
+    of_rank(handle, |mine| {
+        // SAFETY: the caller's promise.
+        let asked = unsafe { read_sized(asked) }?;
+        let no = |what: &str, code: u32| Error::Argument(format!("{code} is not a known {what}"));
+        let (n, at_root) = (mine.rank.ranks() as usize, asked.root == mine.rank.rank());
+        let root_has = |many| if at_root { many } else { 0 };
+        let kind = Kind::ALL.into_iter().find(|kind| *kind as u32 == asked.kind);
+        let (gives, gets) = match kind {
+            Some(Kind::Gather) => (1, root_has(n)),
+            Some(Kind::Allgather) => (1, n),
+            Some(Kind::Scatter) => (root_has(n), 1),
+            Some(Kind::Alltoall) => (n, n),
+            _ => return Err(no("kind of call with blocks of different sizes", asked.kind)),
+        };
+        let elements = Type::from_code(asked.elements).ok_or_else(|| no("type", asked.elements))?;
+        // SAFETY: the caller's promise.
+        let (gives, gets) = unsafe {
+            (
+                read_blocks("input", gives, asked.gives, asked.give_places)?,
+                read_blocks("output", gets, asked.gets, asked.get_places)?,
+            )
+        };
+        for (what, address, blocks) in
+            [("input", asked.input, &gives), ("output", asked.output.cast_const(), &gets)]
+        {
+            let any = blocks.iter().any(|block| block.count > 0);
+            check_buffer(address, usize::from(any), what)?;
+        }
+        let call = VariedCall {
+            kind: kind.unwrap_or(Kind::Alltoall),
+            elements,
+            root: asked.root,
+            input: asked.input.cast(),
+            gives: &gives,
+            output: asked.output.cast(),
+            gets: &gets,
+            sync: Sync { enter: when(asked.sync & 3)?, leave: when(asked.sync >> 2)? },
+        };
+        // SAFETY: the caller's promise.
+        unsafe { mine.rank.call_varied(&call) }
+    })
 }
 
 /// Carries out a call and returns when it is over.

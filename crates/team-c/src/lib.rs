@@ -45,7 +45,7 @@ mod rank;
 mod sized;
 mod team;
 
-pub use call::{CallOf, trimtab_call, trimtab_start, trimtab_test, trimtab_wait};
+pub use call::*;
 pub use code::{trimtab_error_text, trimtab_last_error};
 pub use rank::*;
 pub use team::*;

@@ -125,6 +125,29 @@ pub extern "C" fn trimtab_rank_deadline(handle: u64, deadline_ns: u64) -> c_int 
     })
 }
 
+/// `trimtab_progress_hook` of `team.h`.
+type ProgressHook = unsafe extern "C" fn(*mut c_void) -> c_int;
+
+/// Sets the function that this rank calls while it waits; NULL for none.
+///
+/// # Safety
+/// `hook` can be called with `context` while this rank waits, until another one is set or the rank
+/// has left.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn trimtab_rank_progress(
+    handle: u64,
+    hook: Option<ProgressHook>,
+    context: *mut c_void,
+) -> c_int {
+    of_rank(handle, |mine| {
+        mine.rank.set_progress(hook.map(|hook| -> Rc<dyn Fn() -> bool> {
+            // SAFETY: the caller's promise.
+            Rc::new(move || unsafe { hook(context) } != 0)
+        }));
+        Ok(())
+    })
+}
+
 /// Waits until all ranks have reached the barrier.
 #[unsafe(no_mangle)]
 pub extern "C" fn trimtab_barrier(handle: u64) -> c_int {

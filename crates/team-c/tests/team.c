@@ -73,6 +73,75 @@ static void collectives(trimtab_rank rank, uint32_t me) {
     }
 }
 
+/* Calls in place, of two elements a block. */
+static void in_place(trimtab_rank rank, uint32_t me) {
+    int all[2 * RANKS], *own = all + 2 * me, sum = 0;
+    for (int i = 0; i < 2 * RANKS; i++) all[i] = (int)me * 10 + i;
+    OK(trimtab_allgather(rank, own, all, 2, TRIMTAB_I32, TRIMTAB_MINE));
+    for (int i = 0; i < 2 * RANKS; i++) IS(all[i] == i / 2 * 10 + i);
+    for (int i = 0; i < 2 * RANKS; i++) all[i] = (int)me * 10 + i;
+    OK(trimtab_alltoall(rank, all, all, 2, TRIMTAB_I32, TRIMTAB_MINE));
+    for (int i = 0; i < 2 * RANKS; i++) IS(all[i] == i / 2 * 10 + (int)me * 2 + i % 2);
+    for (int i = 0; i < 2 * RANKS; i++) all[i] = (int)me * 10 + i;
+    OK(trimtab_reduce_scatter(rank, all, all, 2, TRIMTAB_I32, TRIMTAB_SUM, TRIMTAB_MINE));
+    for (int i = 0; i < 2; i++) IS(all[i] == 30 + RANKS * ((int)me * 2 + i));
+    for (int i = 0; i < 2 * RANKS; i++) all[i] = (int)me * 10 + i;
+    OK(trimtab_gather(rank, own, me == 1 ? all : NULL, 2, TRIMTAB_I32, 1, TRIMTAB_MINE));
+    for (int i = 0; me == 1 && i < 2 * RANKS; i++) IS(all[i] == i / 2 * 10 + i);
+    OK(trimtab_scatter(rank, me == 1 ? all : NULL, own, 2, TRIMTAB_I32, 1, TRIMTAB_MINE));
+    IS(own[0] == (int)me * 12 && own[1] == (int)me * 12 + 1);
+    for (uint32_t i = 0; i < RANKS; i++) sum += (int)i;
+    int mine = (int)me;
+    OK(trimtab_reduce(rank, &mine, me == 0 ? &mine : NULL, 1, TRIMTAB_I32, TRIMTAB_SUM, 0, TRIMTAB_MINE));
+    IS(mine == (me == 0 ? sum : (int)me));
+}
+
+/* Rank r gives blocks of r + 1 elements, or r + 1 elements to each rank; places in reverse order, with a gap. */
+static void varied(trimtab_rank rank, uint32_t me) {
+    size_t mine = me + 1, counts[RANKS], places[RANKS], same[RANKS], end = 0;
+    long in[RANKS * RANKS], out[RANKS * (RANKS + 2)];
+    for (size_t r = RANKS; r-- > 0;) {
+        counts[r] = r + 1;
+        same[r] = mine;
+        places[r] = end;
+        end += r + 2;
+    }
+    for (size_t i = 0; i < RANKS * RANKS; i++) in[i] = (long)(me * 100 + i);
+    memset(out, 0xff, sizeof out);
+    OK(trimtab_allgatherv(rank, in, mine, out, counts, places, TRIMTAB_I64, TRIMTAB_MINE));
+    for (size_t r = 0; r < RANKS; r++) {
+        for (size_t i = 0; i < counts[r]; i++) IS(out[places[r] + i] == (long)(r * 100 + i));
+        IS(out[places[r] + counts[r]] == -1);
+    }
+    memset(out, 0xff, sizeof out);
+    OK(trimtab_gatherv(rank, in, mine, me == 2 ? out : NULL, me == 2 ? counts : NULL, NULL, TRIMTAB_I64, 2, TRIMTAB_STRICT));
+    for (size_t r = 0, at = 0; me == 2 && r < RANKS; r++)
+        for (size_t i = 0; i < counts[r]; i++) IS(out[at++] == (long)(r * 100 + i));
+    memset(out, 0xff, sizeof out);
+    OK(trimtab_alltoallv(rank, in, same, NULL, out, counts, places, TRIMTAB_I64, TRIMTAB_LOOSE));
+    for (size_t r = 0; r < RANKS; r++)
+        for (size_t i = 0; i < counts[r]; i++) IS(out[places[r] + i] == (long)(r * 100 + me * (r + 1) + i));
+    memset(out, 0xff, sizeof out);
+    OK(trimtab_scatterv(rank, me == 0 ? in : NULL, me == 0 ? counts : NULL, NULL, out, mine, TRIMTAB_I64, 0, TRIMTAB_MINE));
+    for (size_t i = 0; i < mine; i++) IS(out[i] == (long)(me * (me + 1) / 2 + i));
+    IS(out[mine] == -1);
+}
+
+/* A rank that waits calls its hook, until the other rank has seen enough of it. */
+static volatile int steps;
+static int step(void *context) {
+    ++*(volatile int *)context;
+    return 0;
+}
+
+static void hooked(trimtab_rank rank, uint32_t me) {
+    if (me == 0) OK(trimtab_rank_progress(rank, step, (void *)&steps));
+    while (me == 1 && steps < 5) usleep(100);
+    OK(trimtab_barrier(rank));
+    OK(trimtab_rank_progress(rank, NULL, NULL));
+    OK(trimtab_barrier(rank));
+}
+
 static void started(trimtab_rank rank, uint32_t me) {
     int in[4] = {(int)me, 5, -(int)me, 9}, out[4], calls = 0, done = 0;
     struct trimtab_collective call =
@@ -196,7 +265,12 @@ static void what_cannot_be(trimtab_rank rank, uint32_t me) {
     FAILS(TRIMTAB_ARGUMENT, trimtab_allreduce(rank, numbers, numbers, 4, TRIMTAB_I32, TRIMTAB_SUM, 3));
     FAILS(TRIMTAB_ARGUMENT, trimtab_allreduce(rank, numbers, numbers, (size_t)-1 / 2, TRIMTAB_I32, TRIMTAB_SUM, TRIMTAB_MINE));
     FAILS(TRIMTAB_ARGUMENT, trimtab_broadcast(rank, numbers, 4, TRIMTAB_I32, RANKS, TRIMTAB_MINE));
-    FAILS(TRIMTAB_ARGUMENT, trimtab_alltoall(rank, numbers, numbers, 2, TRIMTAB_I32, TRIMTAB_MINE));
+    FAILS(TRIMTAB_ARGUMENT, trimtab_alltoall(rank, numbers, numbers + 1, 1, TRIMTAB_I32, TRIMTAB_MINE));
+    FAILS(TRIMTAB_ARGUMENT, trimtab_allgather(rank, numbers + (me + 1) % RANKS, numbers, 1, TRIMTAB_I32, TRIMTAB_MINE));
+    FAILS(TRIMTAB_ARGUMENT, trimtab_call_varied(rank, NULL));
+    struct trimtab_varied barrier = {sizeof barrier, TRIMTAB_BARRIER, TRIMTAB_I32, 0, 0, NULL, NULL, NULL, NULL, NULL, NULL};
+    FAILS(TRIMTAB_ARGUMENT, trimtab_call_varied(rank, &barrier));
+    FAILS(TRIMTAB_ARGUMENT, trimtab_allgatherv(rank, numbers, 1, numbers, NULL, NULL, TRIMTAB_I32, TRIMTAB_MINE));
     FAILS(TRIMTAB_ARGUMENT, trimtab_call(rank, NULL));
     struct trimtab_collective call = trimtab_collective_of(99, numbers, numbers, 1, TRIMTAB_I32, 0, 0, TRIMTAB_MINE);
     FAILS(TRIMTAB_ARGUMENT, trimtab_call(rank, &call));
@@ -228,6 +302,9 @@ static void *work(void *number) {
     ranks[me] = rank;
     pthread_barrier_wait(&all_have_joined);
     collectives(rank, me);
+    in_place(rank, me);
+    varied(rank, me);
+    hooked(rank, me);
     started(rank, me);
     inside(rank, me);
     blocks(rank, me);

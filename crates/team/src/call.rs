@@ -222,6 +222,11 @@ pub fn signature(what: u64, count: u64, root: u32) -> u32 {
     (mixed >> 32) as u32
 }
 
+/// Bit beside the kind in the description of a call with blocks of different sizes
+/// ([`crate::varied`]). The count of such a description is zero, or one more than the elements of
+/// the block in question.
+pub const VARIED_FLAG: u64 = 0x80;
+
 /// Kind in the description of an allocation of a block in the segment, whose count is in bytes.
 pub const ALLOC_WHAT: u64 = 0xf0;
 /// Kind in the description of a freed block, whose count is its place in the heap.
@@ -270,7 +275,7 @@ pub fn describe(what: u64, count: u64, root: u32) -> String {
         SPLIT_WHAT => return format!("split into parts with heaps of {count} bytes"),
         _ => {}
     }
-    let Some(kind) = Kind::from_code(what & 0xff) else { return "nothing known".to_owned() };
+    let Some(kind) = Kind::from_code(what & 0xff & !VARIED_FLAG) else { return "nothing known".to_owned() };
     if kind == Kind::Barrier {
         return "barrier".to_owned();
     }
@@ -281,6 +286,10 @@ pub fn describe(what: u64, count: u64, root: u32) -> String {
         None => String::new(),
     };
     let root = if kind.rooted() { format!(" with root {root}") } else { String::new() };
+    if what & VARIED_FLAG != 0 {
+        let block = count.checked_sub(1).map(|count| format!(" with a block of {count}"));
+        return format!("{}v of {elements}{}{root}", kind.name(), block.unwrap_or_default());
+    }
     format!("{} of {count} {elements}{operator}{root}", kind.name())
 }
 

@@ -106,6 +106,7 @@ mod sync;
 pub mod sync;
 pub mod team;
 pub mod tune;
+pub mod varied;
 pub mod wait;
 
 pub use call::{CollectiveCall, Kind, Sync, When};
@@ -115,4 +116,5 @@ pub use rank::{Calls, PendingCall, Rank};
 pub use reduce::{BF16, Element, F16, Kernel, Operator, Type};
 pub use shared::Shared;
 pub use team::{Options, Tables, Team};
+pub use varied::{Block, VariedCall};
 pub use wait::Policy;

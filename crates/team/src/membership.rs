@@ -149,6 +149,7 @@ impl Rank {
         let endpoint = Endpoint::new(area, rank, old.crowded(), old.private, patience, liveness, heap);
         endpoint.set_deadline(old.waits.deadline.get());
         endpoint.set_interrupt(old.waits.interrupt.get());
+        endpoint.set_progress(old.waits.progress.borrow().clone());
         endpoint.set_checked(old.is_checked());
         endpoint.follow_masks(old.follows_masks());
         endpoint

@@ -10,7 +10,9 @@
 //! handle refuses to do anything.
 
 mod calls;
+mod in_place;
 mod pending;
+mod varied;
 
 pub use calls::Calls;
 pub use pending::PendingCall;
@@ -241,6 +243,46 @@ impl Rank {
     /// ```
     pub fn set_deadline(&self, deadline: Option<std::time::Duration>) {
         self.endpoint.set_deadline(deadline);
+    }
+
+    /// Sets a function that this rank calls while it waits for other ranks, so that another library
+    /// of the process (MPI, UCX, an event loop) makes progress; `None` for none. Parts and
+    /// remainders of the team that are made later inherit it.
+    ///
+    /// A wait calls it for the first time after 20 to 30 microseconds, then in growing intervals of
+    /// up to 100 microseconds, and at least every 200 microseconds while the rank would sleep.
+    /// Waits that end earlier do not call it and cost no more than without it. The function returns
+    /// whether it has work under way: then the rank yields and calls it again instead of sleeping.
+    /// It must not wait for other ranks of the team, and its calls of the team are refused. While
+    /// ranks join or regroup it is not called.
+    ///
+    /// # Examples
+    /// ```
+    /// # mod ranks { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/help/ranks.rs")); }
+    /// use std::rc::Rc;
+    /// use std::sync::atomic::{AtomicBool, Ordering};
+    ///
+    /// static SENT: AtomicBool = AtomicBool::new(false);
+    ///
+    /// # ranks::run(2, |rank| {
+    /// // In each of two threads.
+    /// if rank.rank() == 0 {
+    ///     // What rank 1 waits for is only sent by rank 0's hook.
+    ///     rank.set_progress(Some(Rc::new(|| {
+    ///         SENT.store(true, Ordering::Release);
+    ///         false
+    ///     })));
+    /// } else {
+    ///     while !SENT.load(Ordering::Acquire) {
+    ///         std::thread::yield_now();
+    ///     }
+    /// }
+    /// rank.barrier()?;
+    /// # Ok(())
+    /// # });
+    /// ```
+    pub fn set_progress(&self, hook: Option<Rc<dyn Fn() -> bool>>) {
+        self.endpoint.set_progress(hook);
     }
 
     #[inline(always)]
@@ -505,14 +547,14 @@ impl Rank {
         if self.queue.borrow().is_empty() { Ok(()) } else { self.drain() }
     }
 
-    /// The sources are borrowed while elements are combined: then the caller is an operator of the
-    /// program's own.
+    /// The sources are borrowed while elements are combined and while a hook runs: then the caller
+    /// is a function of the program's own.
     #[inline(always)]
     fn between_calls(&self) -> Result<()> {
         if self.endpoint.buffers.sources.try_borrow_mut().is_ok() {
             return Ok(());
         }
-        Err(Error::Argument("an operator cannot call the team that it combines for".to_owned()))
+        Err(Error::Argument("an operator or a progress hook cannot call the team that calls it".to_owned()))
     }
 
     /// Gives the team up for all its ranks: the call in which they wait fails, or else their next
@@ -588,7 +630,9 @@ impl Rank {
     ///
     /// # Safety
     /// The buffers are valid for the lengths of [`Kind::shape`]. During the call nothing else
-    /// writes the output or the input. Inputs and outputs are the same buffer or do not overlap.
+    /// writes the output or the input. Inputs and outputs begin at the same address or do not
+    /// overlap; in place, a gather's, an allgather's and a scatter's smaller buffer is this rank's
+    /// block of the larger one.
     ///
     /// # Examples
     /// ```

@@ -203,7 +203,15 @@ impl Endpoint {
         let mut written = false;
         if part.gives != RoundData::Nothing {
             let (from, to) = (call.input as usize, call.output as usize);
-            written = part.takes != Takes::Nothing && from < to + gets * size && to < from + gives * size;
+            let skip = self.rank as usize * call.bytes();
+            // Only the rank's own block is common to both buffers, and that stays as it is.
+            let stays = match call.kind {
+                Kind::Allgather => from == to + skip,
+                Kind::Scatter => to == from + skip,
+                _ => false,
+            };
+            let overlaps = from < to + gets * size && to < from + gives * size;
+            written = part.takes != Takes::Nothing && overlaps && !stays;
             let at = if written { 0 } else { self.place_of(call, call.input) };
             resident.own = at != 0;
             self.post_buffers(ticket, [at, 0], signature).await?;

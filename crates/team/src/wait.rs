@@ -12,6 +12,10 @@
 //! multiple of the time lost. A sleeping rank wakes up every few milliseconds to check that the
 //! ranks it waits for are alive.
 //!
+//! A program may set a hook (`Rank::set_progress`), which waiting ranks call every 20 to 100
+//! microseconds, so that another library makes progress meanwhile. With a hook the first spin is
+//! shorter and sleeps are cut into pieces; waits that end within the first spin never call it.
+//!
 //! **Properties.** No rank waits longer than [`SLEEP_MAX`] without a check for faults, in one wait
 //! or in many short ones of the same call; in a team of more than 64 ranks the time grows with
 //! their number, so that the checks of all ranks leave the CPUs free. The clock is not read before
@@ -33,6 +37,15 @@ const FIRST_SPIN: Duration = Duration::from_micros(60);
 /// gone to sleep is 50 us away, and in a guest as far away as the host's other work lasts. OpenMP's
 /// own runtimes stay awake for 3 to 200 ms, MPI for the whole wait.
 const AWAKE_MAX: Duration = Duration::from_millis(2);
+/// The first spin if there is a hook: longer than the waits of ranks that are in step.
+const FIRST_SPIN_HOOKED: Duration = Duration::from_micros(10);
+/// Time between two calls of the hook by a rank that is awake, at first: ranks that share CPUs and
+/// are in step wait for less than this, and a call of MPI's progress takes as long as a yield.
+pub const PROGRESS_INTERVAL: Duration = Duration::from_micros(20);
+/// Longest such time. It doubles with each call that has no work under way.
+const PROGRESS_INTERVAL_MAX: Duration = Duration::from_micros(100);
+/// Longest sleep between two calls of the hook: waking costs some microseconds.
+pub const PROGRESS_SLEEP_MAX: Duration = Duration::from_micros(200);
 /// Spins between two reads of the clock, after which another thread may have the CPU.
 const SPINS_PER_YIELD: u32 = 64;
 
@@ -68,6 +81,8 @@ pub enum Policy {
 #[derive(Debug)]
 pub struct Patience {
     policy: Policy,
+    /// Length of the first spin of ranks that spin.
+    first: Cell<Duration>,
     now: Cell<u32>,
     /// Time that the next wait stays awake beyond its first spins.
     beyond: Cell<Duration>,
@@ -86,6 +101,7 @@ impl Patience {
     pub fn new(policy: Policy, crowded: bool) -> Self {
         let patience = Self {
             policy,
+            first: Cell::new(FIRST_SPIN),
             now: Cell::new(0),
             beyond: Cell::new(Duration::ZERO),
             adaptive: RefCell::new(None),
@@ -99,20 +115,28 @@ impl Patience {
 
     /// Begins again, with more ranks than CPUs or not.
     pub fn reset(&self, crowded: bool) {
+        let first = self.first.get();
         let (spins, yields) = match self.policy {
             Policy::Auto if crowded => (0, YIELDS_MAX_CROWDED),
-            Policy::Auto => (spins_in(FIRST_SPIN), YIELDS_MAX),
+            Policy::Auto => (spins_in(first), YIELDS_MAX),
+            Policy::Spin if first < FIRST_SPIN => (spins_in(first), 0),
             Policy::Spin => (u32::MAX, 0),
-            Policy::Yield => (if crowded { 0 } else { spins_in(FIRST_SPIN) }, u32::MAX),
+            Policy::Yield => (if crowded { 0 } else { spins_in(first) }, u32::MAX),
             Policy::Park => (0, 0),
         };
         let learns = self.policy == Policy::Auto && !crowded;
         self.now.set(spins);
         self.yields.set(yields);
         self.adaptive.replace(learns.then(|| AdaptiveSpin::new(AWAKE_MAX)));
-        self.beyond.set(if learns { AWAKE_MAX - FIRST_SPIN } else { Duration::ZERO });
+        self.beyond.set(if learns { AWAKE_MAX - first } else { Duration::ZERO });
         self.late.take();
         self.no_yield_before.set(None);
+    }
+
+    /// Begins again, for waits that call a hook or do not.
+    pub fn hook(&self, hooked: bool, crowded: bool) {
+        self.first.set(if hooked { FIRST_SPIN_HOOKED } else { FIRST_SPIN });
+        self.reset(crowded);
     }
 
     /// Returns the policy, for another team of the same rank.
@@ -159,8 +183,9 @@ impl Patience {
     fn learn(&self, slept: bool, waited: Duration, now: Instant) {
         if let Some(adaptive) = self.adaptive.borrow_mut().as_mut() {
             let spin = adaptive.after(slept, waited, now);
-            self.now.set(spins_in(spin.each.min(FIRST_SPIN)));
-            self.beyond.set(spin.each.saturating_sub(FIRST_SPIN) + spin.once);
+            let first = self.first.get();
+            self.now.set(spins_in(spin.each.min(first)));
+            self.beyond.set(spin.each.saturating_sub(first) + spin.once);
         }
     }
 }
@@ -193,6 +218,14 @@ pub trait Faults {
     fn last_checked(&self, now: Instant) -> Instant;
     /// Returns an error if the wait cannot end. Called every few milliseconds of a call's waiting.
     fn check(&self, now: Instant) -> Option<crate::Error>;
+    /// Returns whether there is a hook for waits.
+    fn hooked(&self) -> bool {
+        false
+    }
+    /// Calls the hook. Returns whether it wants to be called again before the rank sleeps.
+    fn progress(&self) -> bool {
+        false
+    }
 }
 
 /// Waits beyond the first spins. A model has no clock, since a rank that is not woken is an error.
@@ -229,6 +262,9 @@ pub fn linger(
     let (mut awake, mut yields) = patience.awake(now);
     let mut checked = faults.last_checked(now);
     let mut slept = false;
+    let hooked = faults.hooked();
+    let (mut called, mut busy, mut pause) = (begin, false, PROGRESS_INTERVAL);
+    let sleep_max = if hooked { PROGRESS_SLEEP_MAX } else { 2 * faults.interval() };
     loop {
         let word = flag.load();
         if reached(word as Ticket, wanted) {
@@ -250,15 +286,21 @@ pub fn linger(
             if yields_late(patience, &mut now) {
                 (awake, yields) = (Duration::ZERO, 0);
             }
-        } else if yields > 0 {
-            yields -= 1;
+        } else if yields > 0 || busy {
+            yields = yields.saturating_sub(1);
             if yields_late(patience, &mut now) {
                 yields = 0;
             }
         } else {
             slept = true;
-            sleep(flag, wanted, private, 2 * faults.interval());
+            sleep(flag, wanted, private, sleep_max);
             now = Instant::now();
+        }
+        if hooked && now.saturating_duration_since(called) >= pause {
+            busy = faults.progress();
+            pause = if busy { PROGRESS_INTERVAL } else { (2 * pause).min(PROGRESS_INTERVAL_MAX) };
+            now = Instant::now();
+            called = now;
         }
         if now.saturating_duration_since(checked) >= faults.interval() {
             checked = now;
@@ -382,6 +424,24 @@ mod tests {
         assert_eq!(yields(50), YIELDS_MAX_CROWDED);
         assert!(!late(3_000, 53) && !late(3_000, 56) && late(3_000, 59));
         assert_eq!([60, 59 + 143, 59 + 144].map(yields), [0, 0, YIELDS_MAX_CROWDED]);
+    }
+
+    #[test]
+    fn waits_with_a_hook_spin_for_a_shorter_time_before_the_first_call() {
+        let (patience, begin) = (Patience::new(Policy::Auto, false), Instant::now());
+        let spins = patience.spins();
+        patience.hook(true, false);
+        assert!(patience.spins() <= spins / 5 && patience.spins() > 0, "{} of {spins}", patience.spins());
+        assert_eq!(patience.awake(begin), (AWAKE_MAX - FIRST_SPIN_HOOKED, YIELDS_MAX));
+        patience.learn(false, AWAKE_MAX, begin);
+        assert!(patience.spins() <= spins / 5);
+        patience.hook(false, false);
+        assert_eq!(patience.spins(), spins);
+        // A rank that only spins comes to its hook, too.
+        let patience = Patience::new(Policy::Spin, false);
+        assert_eq!(patience.spins(), u32::MAX);
+        patience.hook(true, false);
+        assert!(patience.spins() <= spins / 5);
     }
 
     #[test]

@@ -180,6 +180,13 @@ pub struct RunOnly {
     /// reserved before the ranks start.
     #[arg(long, value_name = "SIZE", requires = "ranks", hide_short_help = true, help_heading = RANKS)]
     pub heap: Option<MemorySize>,
+    /// Let teams carry out the collectives of an MPI program between its ranks on this machine.
+    ///
+    /// The command is a launcher and its program (mpirun ./app), or such a program. A library for
+    /// the MPI of the program is compiled with its mpicc, once, and preloaded into the ranks; one
+    /// line says so, or why not, and then the program runs without it. With --strict it does not.
+    #[arg(long, conflicts_with_all = ["ranks", "grow"], hide_short_help = true, help_heading = RANKS)]
+    pub teams: bool,
     /// Seconds from the failure of a rank to SIGTERM for the others, and from there to SIGKILL
     /// (default 5).
     #[arg(long, value_name = "SECONDS", value_parser = clap::value_parser!(u32).range(0..=86400),

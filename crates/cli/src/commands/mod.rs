@@ -14,6 +14,7 @@ mod ranks;
 pub mod run;
 pub mod status;
 pub mod tag;
+mod teams;
 pub mod topo;
 pub mod tunings;
 

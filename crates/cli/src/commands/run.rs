@@ -41,6 +41,11 @@ use trimtab_linux::text::printable;
 /// # Errors
 /// Any failure between the options and the running program; see [`exit`] for the statuses.
 pub fn run(world: &World, args: &RunArgs) -> Result<u8, Exit> {
+    if args.run.teams
+        && let Some(failed) = super::teams::start(args.place.strict)
+    {
+        return Err(failed);
+    }
     let volume = Volume::of(args.run.quiet, args.run.verbose);
     let program = find(world, args)?;
     let situation = Situation::live(world, !args.place.no_rules).map_err(failed)?;

@@ -105,7 +105,9 @@ fn counting_ends_with_the_program() {
     let mut program = Command::new("sleep").arg("0.3").spawn().unwrap();
     let end = sandbox.trimtab(&format!("counters --for 1h {}", program.id())).ends();
     program.wait().unwrap();
-    assert!(matches!(end.code, Some(0 | 1)) && end.out().contains("no thread ran in"), "{}", end.out());
+    // On a busy machine the program may still start when the counting begins, and be counted then.
+    let told = ["no thread ran in", " over "].iter().any(|words| end.out().contains(words));
+    assert!(matches!(end.code, Some(0 | 1)) && told, "{end}");
 }
 
 #[test]

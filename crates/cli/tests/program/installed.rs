@@ -163,3 +163,37 @@ fn doctor_says_which_parts_are_installed_and_finds_one_of_another_release() {
     assert!(says(&format!("libtrimtab_shim.so is of version 9{}", &own[1..])), "{mixed:?}");
     assert!(says("trimtab-lab does not say its version"), "{mixed:?}");
 }
+
+#[test]
+fn teams_of_mpi_programs_are_prepared_by_a_program_of_the_installation() {
+    let sandbox = Sandbox::new();
+    let parts = [
+        ("trimtab", "prefix/bin/trimtab"),
+        ("trimtab-discover", "prefix/libexec/trimtab/trimtab-discover"),
+        ("libtrimtab_shim.so", "prefix/lib/trimtab/libtrimtab_shim.so"),
+        ("libtrimtab_shim_blas.so", "prefix/lib/trimtab/libtrimtab_shim_blas.so"),
+    ];
+    let program = copy(&sandbox, &parts);
+    let teams = |options: &str| {
+        sandbox.run(options).args(["echo", "ran"]).copy(&program).env("PATH", "/usr/bin:/bin")
+    };
+    teams("-c 1 --teams")
+        .ends()
+        .fails(2, &["--teams is carried out by a program of its own", "make install"]);
+    let tree = concat!(env!("CARGO_MANIFEST_DIR"), "/../../integrations/mpi");
+    let place = sandbox.path("prefix/lib/trimtab/mpi");
+    std::fs::create_dir_all(&place).unwrap();
+    for part in ["trimtab-teams", "trimtab_mpi.c"] {
+        std::fs::copy(format!("{tree}/{part}"), place.join(part)).unwrap();
+    }
+    let no_mpi = "the command names neither a program with an MPI library nor an MPI launcher";
+    let outcome = teams("-c 1 --teams").ends();
+    assert_eq!((outcome.code, outcome.out()), (Some(0), "ran".to_owned()), "{outcome}");
+    assert!(outcome.stderr.contains(no_mpi) && outcome.stderr.contains("MPI carries out all"), "{outcome}");
+    teams("-c 1 --teams --strict").ends().fails_with(125, no_mpi);
+    // Within a run that has prepared it, nothing is prepared again.
+    let again = teams("-c 1 --teams").env("TRIMTAB_TEAMS", "started").ends();
+    assert_eq!(again.ok(), "ran");
+    std::fs::remove_file(place.join("trimtab_mpi.c")).unwrap();
+    teams("-c 1 --teams --strict").ends().fails_with(125, "trimtab_mpi.c is not in");
+}

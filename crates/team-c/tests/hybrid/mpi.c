@@ -90,6 +90,29 @@ static void together(MPI_Comm comm, trimtab_rank rank, int me, int all) {
     IS(from_left == (me + all - 1) % all && sum == of_mpi && sum == (int64_t)all * (all - 1) / 2);
 }
 
+/* A large message is under way while all wait in the team: the sender's hook must progress it. */
+static void sends(MPI_Comm comm, trimtab_rank rank, int me, int all) {
+    enum { LONG = 1 << 20 };
+    int *data = calloc(LONG, sizeof *data);
+    IS(data);
+    OK(trimtab_rank_progress(rank, trimtab_mpi_progress, &comm));
+    if (me == 0) {
+        MPI_Request sent;
+        for (int i = 0; i < LONG; i++) data[i] = i;
+        MPI(MPI_Isend(data, LONG, MPI_INT, all - 1, 7, comm, &sent));
+        OK(trimtab_barrier(rank));
+        MPI(MPI_Wait(&sent, MPI_STATUS_IGNORE));
+    } else {
+        if (me == all - 1) {
+            MPI(MPI_Recv(data, LONG, MPI_INT, 0, 7, comm, MPI_STATUS_IGNORE));
+            for (int i = 0; i < LONG; i++) IS(data[i] == i);
+        }
+        OK(trimtab_barrier(rank));
+    }
+    OK(trimtab_rank_progress(rank, NULL, NULL));
+    free(data);
+}
+
 /* Memory that one rank writes and the others can only read, though none of them started another. */
 static void published(trimtab_rank rank, int me, int all) {
     trimtab_view view;
@@ -109,6 +132,7 @@ static void world(void) {
     for (int c = 0; c < 4; c++) same(MPI_COMM_WORLD, rank, me, all, counts[c]);
     together(MPI_COMM_WORLD, rank, me, all);
     published(rank, me, all);
+    if (all > 1) sends(MPI_COMM_WORLD, rank, me, all);
     OK(trimtab_rank_leave(rank));
 }
 

@@ -39,6 +39,8 @@ impl Mpi {
         start.args(self.usual).args(["-n", &ranks.to_string()]);
         if self.name == "Open MPI" {
             start.env("OMPI_ALLOW_RUN_AS_ROOT", "1").env("OMPI_ALLOW_RUN_AS_ROOT_CONFIRM", "1");
+            // As in containers that forbid it: a large message then needs its sender's progress.
+            start.env("OMPI_MCA_btl_vader_single_copy_mechanism", "none");
         }
         start
     }

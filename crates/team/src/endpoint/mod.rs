@@ -34,6 +34,9 @@ use std::rc::Rc;
 use std::task::{Context, Poll};
 use std::time::{Duration, Instant};
 
+/// Function that waits call at intervals: see [`Rank::set_progress`](crate::Rank::set_progress).
+pub(crate) type Hook = Rc<dyn Fn() -> bool>;
+
 /// State of a team's ranks: alive, left or dead. Read rarely, in waits.
 pub trait PeerLiveness {
     /// Returns a rank of this team that ended, as thread or process, without leaving.
@@ -97,6 +100,8 @@ pub(crate) struct Waits {
     pub(crate) liveness: Rc<dyn PeerLiveness>,
     /// Returns true if a wait is to be given up.
     pub(crate) interrupt: Cell<Option<fn() -> bool>>,
+    /// Called by waits at intervals. Returns whether it wants to be called again before a sleep.
+    pub(crate) progress: RefCell<Option<Hook>>,
     /// By rank: the description that was last read there, to see whether it stays the same.
     last_seen: RefCell<Vec<Posted>>,
     /// Number of checks of the other ranks' calls.
@@ -189,6 +194,7 @@ impl Endpoint {
                 waiting_call: Cell::new(None),
                 liveness,
                 interrupt: Cell::new(None),
+                progress: RefCell::new(None),
                 last_seen: RefCell::new(vec![NOTHING; ranks]),
                 checks: Cell::new(0),
             },
@@ -232,6 +238,12 @@ impl Endpoint {
     /// Sets a function that ends waits by returning true. It is called every few milliseconds.
     pub fn set_interrupt(&self, interrupt: Option<fn() -> bool>) {
         self.waits.interrupt.set(interrupt);
+    }
+
+    /// Sets a function that waits call at intervals.
+    pub(crate) fn set_progress(&self, hook: Option<Hook>) {
+        self.waits.patience.hook(hook.is_some(), self.crowded());
+        self.waits.progress.replace(hook);
     }
 
     /// Sets whether waits block, or return to be polled again. Returns the previous value.
@@ -407,7 +419,8 @@ impl Endpoint {
         let intent = &self.area.lines(self.rank).intent;
         intent.post_wait(Some(of));
         self.note_cpu_by_any_means();
-        let faults = Waiting { endpoint: self, flag, wanted, of };
+        let hook = self.waits.progress.borrow().clone();
+        let faults = Waiting { endpoint: self, flag, wanted, of, hook };
         let outcome = linger(flag, wanted, &self.waits.patience, self.private, &faults);
         intent.post_wait(None);
         // The rank may have been woken on another CPU.
@@ -532,9 +545,21 @@ struct Waiting<'a> {
     flag: &'a Flag,
     wanted: Ticket,
     of: u32,
+    hook: Option<Hook>,
 }
 
 impl Faults for Waiting<'_> {
+    fn hooked(&self) -> bool {
+        self.hook.is_some()
+    }
+
+    fn progress(&self) -> bool {
+        // Borrowed while the hook runs: a call of this team by the hook is then refused, as that of
+        // an operator.
+        let _between = self.endpoint.buffers.sources.try_borrow_mut();
+        self.hook.as_ref().is_some_and(|hook| hook())
+    }
+
     fn interval(&self) -> Duration {
         let many = self.endpoint.ranks().div_ceil(RANKS_PER_CHECK as u32);
         SLEEP_MAX / 2 * many

@@ -44,7 +44,7 @@ pub struct Calls<'a> {
 }
 
 /// Returns the error for a buffer that is not as long as a call needs.
-fn short(kind: Kind, what: &str, has: usize, needs: usize) -> Error {
+pub(super) fn short(kind: Kind, what: &str, has: usize, needs: usize) -> Error {
     Error::Argument(format!("{} needs {needs} elements of {what}, not {has}", kind.name()))
 }
 

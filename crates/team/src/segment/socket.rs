@@ -125,6 +125,10 @@ impl Host {
             }
             // A peer that sent its greeting in time is served, even after the limit.
             peers.retain_mut(|peer| peer.receive(segment, free) == PeerState::Partial && peer.until > now);
+            if !free.contains(&true) {
+                // No rank is missing any more, so nothing would end the sleep below early.
+                break;
+            }
             for listener in &self.listeners {
                 while peers.len() < PEERS_MAX {
                     match listener.accept() {

@@ -17,7 +17,7 @@ use trimtab_linux::ledger::Held;
 
 /// Options; each line is absent or has one of its values, which may be several options. `@` is a
 /// folder of the launch's own.
-const OPTIONS: [&[&str]; 29] = [
+const OPTIONS: [&[&str]; 30] = [
     &["-c1", "-c2", "-c50%", "-cnode", "-c3", "--cpus=0", "--cpus=0-1", "--cpus=core:0", "--cpus=N:99"],
     &["--near=lo", "--near=gpu:99", "--near=file:/"],
     &["--strategy=scatter", "--strategy=stride:2"],
@@ -37,6 +37,7 @@ const OPTIONS: [&[&str]; 29] = [
         "--ranks=2 --heap=32M",
         "--ranks=2 --as-rank",
     ],
+    &["--teams"],
     &["--strict"],
     &["--threads=1", "--threads=3"],
     &["--fit=auto", "--fit=keep", "--fit=budget", "--fit=limit"],
