@@ -217,6 +217,17 @@ class Started(unittest.TestCase):
         done = self.run_teams(self.mpis[0], "--teams", "--strict", XDG_CACHE_HOME=cache)
         self.assertEqual(done.returncode, 125, done.stderr)
 
+    def test_a_library_is_loaded_from_a_folder_of_the_users_own_alone(self):
+        # Others could put a library of theirs into a folder that they may write.
+        cache = self.folder / "open"
+        (cache / "trimtab/mpi").mkdir(parents=True)
+        (cache / "trimtab/mpi").chmod(0o777)
+        done = self.run_teams(self.mpis[0], "--teams", XDG_CACHE_HOME=str(cache))
+        self.assertEqual(done.returncode, 0, done.stderr)
+        self.assertIn("others may write there; MPI carries out all collectives", done.stderr)
+        done = self.run_teams(self.mpis[0], "--teams", XDG_CACHE_HOME="", HOME="")
+        self.assertIn("neither HOME nor XDG_CACHE_HOME names a folder", done.stderr)
+
     def test_another_mpi_than_the_programs_is_refused(self):
         if len(self.mpis) < 2:
             self.skipTest("both Open MPI and MPICH are needed")
