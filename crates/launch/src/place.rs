@@ -5,13 +5,14 @@
 //! facts. The decision then arrives at the same cores, since equal facts give equal plans.
 
 use crate::facts::LaunchFacts;
+use crate::family::Family;
 use crate::ranks::Role;
 use crate::request::LaunchRequest;
 use std::collections::BTreeSet;
 use trimtab_core::place::nesting::{Tree, narrow};
 use trimtab_core::place::{
     Amount, GrantedCores, KindChoice, LocalRank, MemoryPlan, MemoryPolicy, MemoryRequest, PlaceError, Plan,
-    Reason, Request, Taken, local_rank, part, plan,
+    Reason, Request, Taken, local_rank, part, plan, stated_within,
 };
 use trimtab_core::set::CpuSet;
 
@@ -96,11 +97,45 @@ fn alone(
         }
         None => (asked, None),
     };
-    let mut plan = plan(&facts.machine, &asked, &taken)?;
+    let usual = plan(&facts.machine, &asked, &taken)?;
+    let (asked, mut plan) =
+        as_many_as_stated(request, facts, &asked, &taken, &usual).unwrap_or((asked, usual));
     let hold = plan.hold.clone();
     explain(facts, &mut plan);
     let free = taken.allowed.difference(&taken.held);
     Ok(Placed { request: asked, taken, plan, whole: None, parts: Vec::new(), hold, free, wide })
+}
+
+/// Returns a plan with a core for each thread that the command line states, busy ones too, if
+/// `auto` has fewer of them; `None` if it has enough, or there are no more.
+///
+/// A count in the command line stays as it is, so threads beyond the cores would take one core from
+/// each other, and some programs (IQ-TREE) refuse to start with more threads than CPUs.
+fn as_many_as_stated(
+    request: &LaunchRequest,
+    facts: &LaunchFacts,
+    asked: &Request,
+    taken: &Taken,
+    usual: &Plan,
+) -> Option<(Request, Plan)> {
+    let launches = facts.program.as_ref().is_some_and(|program| program.family == Some(Family::Launcher));
+    if asked.amount != Amount::Auto || request.nest.is_some() || launches {
+        return None;
+    }
+    let words: Vec<&str> = request.command.iter().map(String::as_str).collect();
+    let stated = stated_within(&words)?;
+    let granted = asked.granted.as_ref().map(|granted| granted.cores);
+    let limits = [asked.cores_auto, asked.cores_max, granted].into_iter().flatten();
+    let wanted = limits.fold(stated.threads, u32::min);
+    if wanted as usize <= cores(usual) {
+        return None;
+    }
+    let each = Request { amount: Amount::Cores(wanted), or_fewer: true, ..asked.clone() };
+    let mut more = plan(&facts.machine, &each, taken).ok().filter(|more| cores(more) > cores(usual))?;
+    more.reasons.retain(|reason| !matches!(reason, Reason::Fewer { .. }));
+    let text = format!("{stated}: a core is taken for each of these threads, busy ones too");
+    more.reasons.insert(0, Reason::Note { text });
+    Some((each, more))
 }
 
 /// Returns a rank's part of the job's allotment. The first rank takes the whole allotment.

@@ -633,6 +633,35 @@ proptest! {
     }
 }
 
+/// IQ-TREE, for one, refuses to start with more threads than CPUs.
+#[test]
+fn auto_has_a_core_for_each_thread_that_the_command_line_states() {
+    let cores_of = |command: &str, options: Options, facts: &LaunchFacts| {
+        let command = match command.strip_prefix("sh -c ") {
+            Some(text) => ["sh", "-c", text].map(str::to_owned).to_vec(),
+            None => command.split(' ').map(str::to_owned).collect(),
+        };
+        let sources = Sources { options, command, ..sources(&[]) };
+        let plan = decide(&LaunchRequest::merge(sources).unwrap(), facts).unwrap();
+        (cores(&plan.placement), said(&plan).contains("a core is taken for each of these threads"))
+    };
+    let auto = |command: &str, facts: &LaunchFacts| cores_of(command, Options::default(), facts);
+    let mut facts = facts("core:4");
+    facts.load.busy = (1..4).map(|cpu| (OsCpu(cpu), 990)).collect();
+    assert_eq!(auto("iqtree -s data", &facts), (1, false));
+    assert_eq!(auto("app -T 3", &facts), (1, false), "an unknown program states nothing");
+    assert_eq!(auto("iqtree -s data -T 3", &facts), (3, true));
+    assert_eq!(auto("sh -c iqtree -s data -T 2 && echo done", &facts), (2, true));
+    assert_eq!(auto("iqtree -T 1", &facts), (1, false));
+    assert_eq!(auto("iqtree -T 99", &facts), (4, true), "as many as there are");
+    let one = Options { cores: Some("1".parse().unwrap()), ..Options::default() };
+    assert_eq!(cores_of("iqtree -T 3", one, &facts), (1, false), "the user's number has precedence");
+    facts.ledger.held = "2-3".parse().unwrap();
+    assert_eq!(auto("iqtree -T 3", &facts), (2, true), "held cores are not taken");
+    facts.ledger.held = "1-3".parse().unwrap();
+    assert_eq!(auto("iqtree -T 3", &facts), (1, false));
+}
+
 #[test]
 fn a_workload_managers_grant_bounds_auto_and_nothing_else() {
     let slurm = [("SLURM_CPUS_ON_NODE", "3"), ("SLURM_CPUS_PER_TASK", "2")];

@@ -46,6 +46,9 @@ enum ValuePosition {
     After(&'static str),
 }
 
+/// Shells that take a command as text.
+const SHELLS: [&str; 6] = ["sh", "bash", "dash", "ksh", "zsh", "ash"];
+
 struct KnownProgram {
     program: &'static str,
     /// File names; a trailing `*` matches any rest.
@@ -288,6 +291,40 @@ pub fn stated(command: &[&str], behind_launcher: bool) -> Option<Stated> {
     known.stated(&command[at + 1..])
 }
 
+/// Returns the largest count that a command line states, also inside the text of `sh -c TEXT`.
+///
+/// The text is split at blanks, and quotes around a word are dropped, which is no parsing of a
+/// shell's language: a count that a variable or a function hides is not found.
+///
+/// # Examples
+/// ```
+/// use trimtab_core::place::stated_within;
+///
+/// let found = stated_within(&["sh", "-ec", "cd data && iqtree -s a.fa -T 2; xz -T1 out"]);
+/// assert_eq!(found.map(|stated| stated.threads), Some(2));
+/// assert_eq!(stated_within(&["iqtree", "-T", "4"]).map(|stated| stated.threads), Some(4));
+/// ```
+pub fn stated_within(command: &[&str]) -> Option<Stated> {
+    let (shell, arguments) = command.split_first()?;
+    if !SHELLS.contains(&file_name(shell)) {
+        return stated(command, false);
+    }
+    let is_option = |word: &&str| word.starts_with('-') && !word.starts_with("--");
+    let at = arguments.iter().take_while(|word| is_option(word)).position(|word| word.contains('c'))?;
+    let text = arguments[at + 1..].iter().find(|word| !is_option(word))?;
+    let words: Vec<&str> = text.split_whitespace().collect();
+    let ends = |word: &str| word.ends_with([';', '|', '&']);
+    let commands = words.split_inclusive(|word| ends(word)).map(|command| {
+        let bare = |word: &&str| word.trim_matches(['\'', '"', ';', '|', '&', '(', ')']).to_owned();
+        command.iter().map(bare).collect::<Vec<String>>()
+    });
+    let found = commands.filter_map(|command| {
+        let command: Vec<&str> = command.iter().map(String::as_str).collect();
+        stated(&command, true)
+    });
+    found.max_by_key(|stated| stated.threads)
+}
+
 /// Returns the command line with at most this number of threads in place of the count that it
 /// states; `None` if it states none, or no more than that.
 pub fn lower_stated(command: &[&str], behind_launcher: bool, threads: u32) -> Option<Vec<String>> {
@@ -311,6 +348,26 @@ mod tests {
         let words: Vec<&str> = command.split(' ').collect();
         let launched = matches!(words[0], "mpirun" | "srun");
         stated(&words, launched).map(|stated| (stated.threads, stated.words))
+    }
+
+    #[test]
+    fn counts_in_a_shells_text_are_found() {
+        let found = |words: &[&str]| stated_within(words).map(|stated| stated.threads);
+        for (text, threads) in [
+            ("iqtree2 -s p.fa -T 2 && grep x out", Some(2)),
+            ("cat x | xz -T8 | wc; samtools sort -@ 3 y", Some(8)),
+            ("'/opt/bin/iqtree' -T '4'", Some(4)),
+            ("(bwa mem -t 5 ref)", Some(5)),
+            ("echo; grep -T 2 x", None),
+            ("", None),
+        ] {
+            assert_eq!(found(&["/bin/bash", "-c", text]), threads, "{text}");
+        }
+        assert_eq!(found(&["sh", "-e", "-c", "xz -T2 a"]), Some(2));
+        assert_eq!(found(&["sh", "-c"]), None);
+        assert_eq!(found(&["sh", "script", "-c", "xz -T2 a"]), None, "a script's own arguments");
+        assert_eq!(found(&["xz", "-T2"]), Some(2));
+        assert_eq!(found(&[]), None);
     }
 
     #[test]

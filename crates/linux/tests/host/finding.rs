@@ -93,7 +93,10 @@ fn many_short_threads_are_bounded_and_reported_in_order() {
     // Our numbers are never used again, though the kernel's are.
     assert!(seen.gone.iter().all(|id| ids.contains(id)));
     let next = worker.threads(1);
-    seen.look(&mut live);
+    eventually("the next thread is found", || {
+        seen.look(&mut live);
+        seen.tids().contains(&next[0].0)
+    });
     assert!(ids.iter().all(|id| *id < seen.id(next[0])));
     let facts = live.facts();
     assert!((facts.threads..=2 * facts.threads).contains(&facts.descriptors), "{facts:?}");

@@ -226,6 +226,11 @@ mod tests {
         let by_path = Meeting::at(&one.path().join("team"));
         assert!(by_path.is_hosted() && !Meeting::at(&two.path().join("team")).is_hosted());
         drop(host);
-        assert!(!at(&two).is_hosted() && !by_path.is_hosted());
+        // A child that another test has just forked has the sockets until it executes its program.
+        let limit = std::time::Instant::now() + std::time::Duration::from_secs(120);
+        while at(&two).is_hosted() || by_path.is_hosted() {
+            assert!(std::time::Instant::now() < limit, "the meeting is still hosted");
+            std::thread::yield_now();
+        }
     }
 }
