@@ -2,7 +2,7 @@
 //! and processes that leave a hold are shown. Open MPI 4 and MPICH come from the system, Open MPI
 //! 5, MPICH 5 and Intel MPI from `scripts/wheels`.
 
-use crate::util::{MASK, Orphan, Sandbox, installed, need, skip, trimtab, two};
+use crate::util::{MASK, Orphan, Sandbox, installed, need, skip, text, trimtab, two};
 use rustix::process::geteuid;
 use serde_json::Value;
 use std::path::{Path, PathBuf};
@@ -80,6 +80,46 @@ fn ranks_of_a_launcher_inside_a_hold_stay_there() {
                 assert_eq!(said, format!("{cpu}\n{cpu}"), "{name} {option}");
             }
         }
+    }
+}
+
+#[test]
+fn launchers_accept_plans_in_their_own_notation() {
+    let [a, b] = need!(two(), "two cores are needed");
+    let sandbox = Sandbox::new();
+    let [open_mpi_4, open_mpi_5, mpich, ..] = launchers().map(|launcher| launcher.program);
+    // The ranks in the reverse order of the CPUs: an order of the launcher's own would be seen.
+    let plan = |format: &str| {
+        sandbox.trimtab(&format!("plan --survey none --cpus {b},{a} --format {format}")).ends().ok()
+    };
+    let file = sandbox.write("ranks", plan("rankfile"));
+    let tries = [
+        ("Open MPI 4", open_mpi_4, format!("mpirun --rankfile {} -n 2", file.display())),
+        ("Open MPI 5", open_mpi_5.clone(), format!("mpirun --map-by rankfile:file={} -n 2", file.display())),
+        ("Open MPI 5", open_mpi_5, plan("openmpi")),
+        ("MPICH", mpich, plan("mpich")),
+    ];
+    for (name, program, line) in tries {
+        let Some(program) = program else {
+            skip(&format!("{name} is not here"));
+            continue;
+        };
+        let (_, options) = line.split_once(' ').unwrap();
+        let open = name.starts_with("Open");
+        let allowed = if open && geteuid().is_root() { "--allow-run-as-root" } else { "" };
+        let each = r#"echo "${OMPI_COMM_WORLD_RANK-$PMI_RANK} $(grep Cpus_allowed_list /proc/self/status | cut -f 2)""#;
+        let run = sandbox.shell(&format!("{} {allowed} {options} sh -c '{each}' | sort", program.display()));
+        let slots: Vec<String> =
+            plan("likwid").rsplit(' ').next().unwrap().split(',').map(str::to_owned).collect();
+        // Open MPI binds to cores, MPICH to the CPUs that are named.
+        let bound = |cpu: &String| match open {
+            true => {
+                text(Path::new(&format!("/sys/devices/system/cpu/cpu{cpu}/topology/thread_siblings_list")))
+            }
+            false => cpu.clone(),
+        };
+        let wanted = format!("0 {}\n1 {}", bound(&slots[0]).trim(), bound(&slots[1]).trim());
+        assert_eq!(run.ends_by_itself().ok(), wanted, "{name}: {line}");
     }
 }
 

@@ -1,6 +1,6 @@
 //! `trimtab plan` and `trimtab check`.
 
-use crate::util::{Sandbox, need, skip, text, two};
+use crate::util::{Sandbox, installed, need, skip, text, two};
 use serde_json::{Value, json};
 use std::path::{Path, PathBuf};
 
@@ -251,6 +251,24 @@ fn a_format_can_be_used() {
     let assignments = sandbox.trimtab("plan --survey none -c 2 --format omp").ends().ok();
     let said = sandbox.shell(&format!("{assignments}; echo $OMP_NUM_THREADS $OMP_PLACES")).ends().ok();
     assert!(said.starts_with("2 {"), "{said}");
+}
+
+#[test]
+fn systemd_accepts_a_plan() {
+    let analyze = need!(installed("systemd-analyze"), "systemd-analyze is not here");
+    let sandbox = Sandbox::new();
+    let verify = |settings: &str| {
+        let unit = format!("[Unit]\nDescription=a test\n[Service]\nExecStart=/bin/true\n{settings}\n");
+        let file = sandbox.write("trimtab-test.service", unit);
+        sandbox.shell("\"$@\" 2>&1").arg("sh").arg(&analyze).arg("verify").arg(&file).ends().ok()
+    };
+    for memory in ["local", "bind", "interleave", "preferred:0", "none"] {
+        let settings = plan(&sandbox, SERVER, &format!("-c 6 --mem {memory} --format systemd"));
+        assert!(settings.contains("CPUAffinity=0"), "{settings}");
+        assert_eq!(verify(&settings), "", "{settings}");
+    }
+    // It tells what it does not accept, though with status 0.
+    assert!(verify("[Service]\nNUMAPolicy=near").contains("Invalid NUMA policy"));
 }
 
 #[test]

@@ -30,11 +30,15 @@ pub enum Format {
     Libvirt,
     /// MPICH's `mpiexec`, for a rank on each slot.
     Mpich,
+    /// Open MPI's `mpirun` from version 5 on, for a rank on the core of each slot.
+    OpenMpi,
+    /// A file of Open MPI's ranks, for all its versions, as `OpenMpi`.
+    Rankfile,
 }
 
 impl Format {
     /// All formats, in the order of the help text.
-    pub const ALL: [(&'static str, Self); 12] = [
+    pub const ALL: [(&'static str, Self); 14] = [
         ("omp", Self::Omp),
         ("taskset", Self::Taskset),
         ("numactl", Self::Numactl),
@@ -47,6 +51,8 @@ impl Format {
         ("compose", Self::Compose),
         ("libvirt", Self::Libvirt),
         ("mpich", Self::Mpich),
+        ("openmpi", Self::OpenMpi),
+        ("rankfile", Self::Rankfile),
     ];
 
     /// Returns the words of all formats.
@@ -61,7 +67,8 @@ impl FromStr for Format {
     fn from_str(text: &str) -> Result<Self, String> {
         let found = Self::ALL.iter().find(|(word, _)| *word == text).map(|(_, format)| *format);
         let known: Vec<_> = Self::words().collect();
-        found.ok_or_else(|| format!("\"{text}\" is not a format (known: {})", known.join(", ")))
+        let instead = if text == "json" { "; --json prints a plan as JSON" } else { "" };
+        found.ok_or_else(|| format!("\"{text}\" is not a format (known: {}){instead}", known.join(", ")))
     }
 }
 
@@ -89,7 +96,20 @@ pub fn format(plan: &Plan, format: Format) -> String {
         Format::Compose => format!("services:\n  app:\n    cpuset: \"{}\"", plan.mask),
         Format::Libvirt => libvirt(plan),
         Format::Mpich => format!("mpiexec -n {} -bind-to user:{in_order}", plan.slots.len()),
+        Format::OpenMpi => {
+            let cores: Vec<String> = plan.slots.iter().map(|slot| slot.core.to_string()).collect();
+            format!("mpirun -n {} --map-by pe-list={}:ordered", cores.len(), cores.join(","))
+        }
+        Format::Rankfile => rankfile(plan),
     }
+}
+
+/// Returns a line for each rank. Open MPI counts cores, not CPUs, in the order of the machine.
+fn rankfile(plan: &Plan) -> String {
+    let ranks = plan.slots.iter().enumerate();
+    let lines: Vec<String> =
+        ranks.map(|(rank, slot)| format!("rank {rank}=localhost slot={}", slot.core)).collect();
+    lines.join("\n")
 }
 
 fn srun(plan: &Plan) -> String {
@@ -172,7 +192,7 @@ fn numactl_memory(plan: &Plan) -> String {
 
 #[cfg(test)]
 mod tests {
-    use super::super::{Request, Strategy, Taken, plan};
+    use super::super::{Amount, Request, Strategy, Taken, plan};
     use super::*;
     use crate::topology::parse_synthetic;
 
@@ -198,7 +218,22 @@ mod tests {
         assert_eq!(said("docker"), "docker run --cpuset-cpus=0-1,40-41");
         assert_eq!(said("compose"), "services:\n  app:\n    cpuset: \"0-1,40-41\"");
         assert_eq!(said("mpich"), "mpiexec -n 4 -bind-to user:0,40,1,41");
+        assert_eq!(said("openmpi"), "mpirun -n 4 --map-by pe-list=0,40,1,41:ordered");
+        let ranks = ["rank 0=localhost slot=0", "rank 1=localhost slot=40", "rank 2=localhost slot=1"];
+        assert!(said("rankfile").starts_with(&ranks.join("\n")), "{}", said("rankfile"));
         assert!("qsub".parse::<Format>().is_err());
+        assert!(
+            "json".parse::<Format>().is_err_and(|message| message.ends_with("--json prints a plan as JSON"))
+        );
+    }
+
+    #[test]
+    fn open_mpi_is_told_cores_and_not_hardware_threads() {
+        let machine = parse_synthetic("core:4 pu:2(far)").unwrap();
+        let request =
+            Request { amount: Amount::Exact, cpus: Some("2,7".parse().unwrap()), ..Request::default() };
+        let plan = plan(&machine, &request, &Taken::nothing(machine.cpus())).unwrap();
+        assert_eq!(format(&plan, Format::OpenMpi), "mpirun -n 2 --map-by pe-list=2,3:ordered");
     }
 
     #[test]
@@ -227,11 +262,8 @@ mod tests {
     #[test]
     fn slurm_masks_wider_than_a_word_keep_their_zeros() {
         let machine = parse_synthetic("core:80").unwrap();
-        let request = Request {
-            amount: super::super::Amount::Exact,
-            cpus: Some("0,70".parse().unwrap()),
-            ..Request::default()
-        };
+        let request =
+            Request { amount: Amount::Exact, cpus: Some("0,70".parse().unwrap()), ..Request::default() };
         let plan = plan(&machine, &request, &Taken::nothing(machine.cpus())).unwrap();
         assert!(format(&plan, Format::Slurm).contains("mask_cpu:0x400000000000000001"));
     }
