@@ -16,6 +16,9 @@ use crate::time::{Moment, Span};
 
 /// Close samples for a report: switches, migrations and memory of each thread and process.
 pub const CLOSE_SAMPLES: SamplingBudget = SamplingBudget::one_in(100);
+/// Samples for a report, in the first seconds of a program: a program whose threads keep all CPUs
+/// busy and meet often loses several times this share. Chosen.
+pub const REPORT_SAMPLES: SamplingBudget = SamplingBudget::share(0.005);
 /// Search for new processes of one user.
 pub const FINDING_PROCESSES: SamplingBudget = SamplingBudget::one_in(1_000);
 /// List of the threads of one user's processes.
