@@ -7,8 +7,9 @@
 use crate::foreign_load::Surroundings;
 use crate::site_facts::{LedgerPosition, Situation, location, private_ledger};
 use std::ffi::OsString;
+use std::path::Path;
 use trimtab_core::place::waiting::Yield;
-use trimtab_core::place::{FULL_BELOW_PERCENT, foreign_grants, local_rank};
+use trimtab_core::place::{FULL_BELOW_PERCENT, foreign_grants, local_rank, shell_script};
 use trimtab_core::set::CpuSet;
 use trimtab_core::topology::Machine;
 use trimtab_front::args::SurveyMode;
@@ -51,6 +52,7 @@ pub fn facts(
         limited: situation.limited.clone(),
         load,
         ledger: LedgerFacts { within: machine.cpus(), ..LedgerFacts::default() },
+        script: program.and_then(|program| script(program, command)),
         program: program.map(|program| program.facts(command, world.raw("PATH"))),
         parent: if survey.is_some() { parent(world) } else { Parent::default() },
         blas_library: library.as_deref().map_err(Clone::clone).and_then(preload_library_with_blas),
@@ -62,6 +64,13 @@ pub fn facts(
         answers: Answers::default(),
         machine: machine.clone(),
     }
+}
+
+/// Reads the text of a shell's script: the program itself, or the file that the shell is to read.
+fn script(program: &Program, command: &[OsString]) -> Option<String> {
+    let words: Vec<String> = command.iter().map(|word| word.to_string_lossy().into_owned()).collect();
+    let named = shell_script(&words.iter().map(String::as_str).collect::<Vec<_>>()).map(str::to_owned);
+    program.shell_text(named.as_deref().map(Path::new))
 }
 
 /// Reads the CPUs that managers of this machine granted exclusively to jobs of which this process

@@ -33,6 +33,8 @@ pub struct LaunchFacts {
     pub ledger: LedgerFacts,
     /// The program; `None` if the command names none.
     pub program: Option<ProgramFacts>,
+    /// Text of the program, or its beginning, if it is a shell's script in a file.
+    pub script: Option<String>,
     /// This process's parent.
     pub parent: Parent,
     /// Path of the preload library, or the reason why there is none.
@@ -213,6 +215,7 @@ impl LaunchFacts {
             load: Load::default(),
             ledger: LedgerFacts { within: machine.cpus(), ..LedgerFacts::default() },
             program: None,
+            script: None,
             parent: Parent::default(),
             library: Err("no preload library".to_owned()),
             blas_library: Err("no preload library with functions of BLAS".to_owned()),

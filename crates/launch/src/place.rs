@@ -12,7 +12,7 @@ use std::collections::BTreeSet;
 use trimtab_core::place::nesting::{Tree, narrow};
 use trimtab_core::place::{
     Amount, GrantedCores, KindChoice, LocalRank, MemoryPlan, MemoryPolicy, MemoryRequest, PlaceError, Plan,
-    Reason, Request, Taken, local_rank, part, plan, stated_within,
+    Reason, Request, Taken, local_rank, part, plan, stated_in_text, stated_within,
 };
 use trimtab_core::set::CpuSet;
 
@@ -123,7 +123,8 @@ fn as_many_as_stated(
         return None;
     }
     let words: Vec<&str> = request.command.iter().map(String::as_str).collect();
-    let stated = stated_within(&words)?;
+    let in_file = || facts.script.as_deref().and_then(stated_in_text);
+    let stated = stated_within(&words).or_else(in_file)?;
     let granted = asked.granted.as_ref().map(|granted| granted.cores);
     let limits = [asked.cores_auto, asked.cores_max, granted].into_iter().flatten();
     let wanted = limits.fold(stated.threads, u32::min);

@@ -653,6 +653,8 @@ fn auto_has_a_core_for_each_thread_that_the_command_line_states() {
     assert_eq!(auto("iqtree -s data -T 3", &facts), (3, true));
     assert_eq!(auto("sh -c iqtree -s data -T 2 && echo done", &facts), (2, true));
     assert_eq!(auto("iqtree -T 1", &facts), (1, false));
+    let script = LaunchFacts { script: Some("#!/bin/sh\niqtree -T 2 a\n".to_owned()), ..facts.clone() };
+    assert_eq!(auto("./script 7", &script), (2, true));
     assert_eq!(auto("iqtree -T 99", &facts), (4, true), "as many as there are");
     let one = Options { cores: Some("1".parse().unwrap()), ..Options::default() };
     assert_eq!(cores_of("iqtree -T 3", one, &facts), (1, false), "the user's number has precedence");

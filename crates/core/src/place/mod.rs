@@ -51,7 +51,7 @@ pub use make::{plan, state};
 pub use memory::{HugePages, MemoryNodes, MemoryPlan, MemoryPolicy, MemoryRequest};
 pub use memory_size::MemorySize;
 pub use plan::{Plan, Reason, Slot};
-pub use programs::{Stated, lower_stated, pins_itself, stated, stated_within};
+pub use programs::{Stated, lower_stated, pins_itself, shell_script, stated, stated_in_text, stated_within};
 pub use ranks::{LocalRank, local_rank, part, rank_variables};
 pub use request::{Amount, AmountError, KindChoice, NearDevice, Request, Shape, Smt};
 pub use runtimes::{DefaultCount, OPENMP, THREAD_COUNTS, ThreadCount};

@@ -291,10 +291,8 @@ pub fn stated(command: &[&str], behind_launcher: bool) -> Option<Stated> {
     known.stated(&command[at + 1..])
 }
 
-/// Returns the largest count that a command line states, also inside the text of `sh -c TEXT`.
-///
-/// The text is split at blanks, and quotes around a word are dropped, which is no parsing of a
-/// shell's language: a count that a variable or a function hides is not found.
+/// Returns the largest count that a command line states, also inside the text of `sh -c TEXT`
+/// ([`stated_in_text`]).
 ///
 /// # Examples
 /// ```
@@ -309,20 +307,62 @@ pub fn stated_within(command: &[&str]) -> Option<Stated> {
     if !SHELLS.contains(&file_name(shell)) {
         return stated(command, false);
     }
-    let is_option = |word: &&str| word.starts_with('-') && !word.starts_with("--");
-    let at = arguments.iter().take_while(|word| is_option(word)).position(|word| word.contains('c'))?;
-    let text = arguments[at + 1..].iter().find(|word| !is_option(word))?;
-    let words: Vec<&str> = text.split_whitespace().collect();
-    let ends = |word: &str| word.ends_with([';', '|', '&']);
-    let commands = words.split_inclusive(|word| ends(word)).map(|command| {
-        let bare = |word: &&str| word.trim_matches(['\'', '"', ';', '|', '&', '(', ')']).to_owned();
-        command.iter().map(bare).collect::<Vec<String>>()
-    });
-    let found = commands.filter_map(|command| {
-        let command: Vec<&str> = command.iter().map(String::as_str).collect();
-        stated(&command, true)
-    });
-    found.max_by_key(|stated| stated.threads)
+    let at = arguments.iter().take_while(|word| is_shell_option(word)).position(|word| word.contains('c'))?;
+    let text = arguments[at + 1..].iter().find(|word| !is_shell_option(word))?;
+    stated_in_text(text)
+}
+
+fn is_shell_option(word: &str) -> bool {
+    word.starts_with('-') && !word.starts_with("--")
+}
+
+/// Returns the file that a shell is to read: its first argument that is no option. `None` for other
+/// programs, and for `sh -c TEXT`.
+///
+/// # Examples
+/// ```
+/// use trimtab_core::place::shell_script;
+///
+/// assert_eq!(shell_script(&["/bin/sh", "-e", "build.sh", "all"]), Some("build.sh"));
+/// assert_eq!(shell_script(&["sh", "-c", "make all"]), None);
+/// ```
+pub fn shell_script<'a>(command: &[&'a str]) -> Option<&'a str> {
+    let (shell, arguments) = command.split_first()?;
+    let mut options = arguments.iter().take_while(|word| is_shell_option(word));
+    if !SHELLS.contains(&file_name(shell)) || options.any(|word| word.contains(['c', 's'])) {
+        return None;
+    }
+    arguments.iter().copied().find(|word| !is_shell_option(word)).filter(|word| !word.starts_with('-'))
+}
+
+/// Returns the largest count that a command in the text of a shell states.
+///
+/// Lines are split at blanks, and quotes around a word and comments are dropped, which is no
+/// parsing of a shell's language: a count that a variable or a function hides is not found.
+///
+/// # Examples
+/// ```
+/// use trimtab_core::place::stated_in_text;
+///
+/// let text = "# xz -T 8\nfor tree in *.fa; do\n  iqtree -s $tree \\\n    -T 2\ndone\n";
+/// assert_eq!(stated_in_text(text).map(|stated| stated.threads), Some(2));
+/// ```
+pub fn stated_in_text(text: &str) -> Option<Stated> {
+    let text = text.replace("\\\n", " ");
+    let lines = text
+        .lines()
+        .map(|line| line.split_whitespace().take_while(|word| !word.starts_with('#')).collect::<Vec<&str>>());
+    let ends = |word: &&str| word.ends_with([';', '|', '&']);
+    let bare = |word: &&str| word.trim_matches(['\'', '"', ';', '|', '&', '(', ')']).to_owned();
+    let in_line = |words: Vec<&str>| {
+        let commands = words.split_inclusive(ends);
+        let found = commands.filter_map(|command| {
+            let command: Vec<String> = command.iter().map(bare).collect();
+            stated(&command.iter().map(String::as_str).collect::<Vec<&str>>(), true)
+        });
+        found.max_by_key(|stated| stated.threads)
+    };
+    lines.filter_map(in_line).max_by_key(|stated| stated.threads)
 }
 
 /// Returns the command line with at most this number of threads in place of the count that it
@@ -359,6 +399,10 @@ mod tests {
             ("'/opt/bin/iqtree' -T '4'", Some(4)),
             ("(bwa mem -t 5 ref)", Some(5)),
             ("echo; grep -T 2 x", None),
+            ("set -e\niqtree -T 2 a\nxz -T3 b # xz -T9\n", Some(3)),
+            ("iqtree -s a \\\n  -T 4", Some(4)),
+            ("#!/bin/sh\n# iqtree -T 4", None),
+            ("iqtree -s a\n-T 4", None),
             ("", None),
         ] {
             assert_eq!(found(&["/bin/bash", "-c", text]), threads, "{text}");
@@ -368,6 +412,22 @@ mod tests {
         assert_eq!(found(&["sh", "script", "-c", "xz -T2 a"]), None, "a script's own arguments");
         assert_eq!(found(&["xz", "-T2"]), Some(2));
         assert_eq!(found(&[]), None);
+    }
+
+    #[test]
+    fn the_file_of_a_shell_is_its_first_argument() {
+        for (command, file) in [
+            ("sh a.sh", Some("a.sh")),
+            ("/usr/bin/bash -eu ./a.sh -c x", Some("./a.sh")),
+            ("bash -ec a.sh", None),
+            ("sh -s a", None),
+            ("bash --norc a.sh", None),
+            ("sh", None),
+            ("python3 a.py", None),
+        ] {
+            let words: Vec<&str> = command.split(' ').collect();
+            assert_eq!(shell_script(&words), file, "{command}");
+        }
     }
 
     #[test]

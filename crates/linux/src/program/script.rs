@@ -1,9 +1,37 @@
-//! The line `#!interpreter argument` at the head of a script.
+//! Scripts: the line `#!interpreter argument` at their head, and the text of a shell's.
 
-use super::resolve;
+use super::{Family, FileKind, Program, resolve};
+use rustix::fs::{FileType, Mode, OFlags, fstat, open};
 use std::ffi::OsStr;
+use std::fs::File;
+use std::io::Read;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
+
+/// Bytes of a shell's script that are read. Longer scripts are read up to there.
+const SCRIPT_BYTES_MAX: u64 = 64 << 10;
+
+impl Program {
+    /// Returns the text of a shell's script: the program itself, or the file `named` that the shell
+    /// is to read. `None` for other programs, and for files that cannot be read twice, as pipes.
+    pub fn shell_text(&self, named: Option<&Path>) -> Option<String> {
+        let is_script = self.kind == FileKind::Script;
+        let path = if is_script { Some(self.path.as_path()) } else { named };
+        path.filter(|_| self.family == Some(Family::Shell)).and_then(text)
+    }
+}
+
+/// Returns the text of a regular file, as far as it is read.
+fn text(path: &Path) -> Option<String> {
+    // Without waiting for the writer of a pipe.
+    let file = open(path, OFlags::RDONLY | OFlags::NONBLOCK | OFlags::CLOEXEC, Mode::empty()).ok()?;
+    if FileType::from_raw_mode(fstat(&file).ok()?.st_mode) != FileType::RegularFile {
+        return None;
+    }
+    let mut bytes = Vec::new();
+    File::from(file).take(SCRIPT_BYTES_MAX).read_to_end(&mut bytes).ok()?;
+    Some(String::from_utf8_lossy(&bytes).into_owned())
+}
 
 /// Interpreter of a script, as its first line names it.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -96,6 +124,25 @@ mod tests {
         ] {
             assert_eq!(interpreter(head.as_bytes()), expected, "{head:?}");
         }
+    }
+
+    #[test]
+    fn the_text_of_a_shells_script_is_read_once_more_only_if_that_changes_nothing() {
+        let folder = tempfile::tempdir().unwrap();
+        let script = folder.path().join("script");
+        std::fs::write(&script, "#!/bin/sh\nxz -T 2 a\n").unwrap();
+        let shell = Program::look(Path::new("/bin/sh"), None).unwrap();
+        assert_eq!(shell.shell_text(Some(&script)).as_deref(), Some("#!/bin/sh\nxz -T 2 a\n"));
+        assert_eq!(shell.shell_text(None), None);
+        let pipe = folder.path().join("pipe");
+        rustix::fs::mknodat(rustix::fs::CWD, &pipe, FileType::Fifo, Mode::RUSR | Mode::WUSR, 0).unwrap();
+        for other in [pipe.as_path(), folder.path(), Path::new("/dev/null"), Path::new("/none")] {
+            assert_eq!(shell.shell_text(Some(other)), None, "{}", other.display());
+        }
+        std::fs::write(&script, vec![b'x'; SCRIPT_BYTES_MAX as usize + 1]).unwrap();
+        assert_eq!(shell.shell_text(Some(&script)).map(|text| text.len() as u64), Some(SCRIPT_BYTES_MAX));
+        let other = Program::look(Path::new("/bin/true"), None).unwrap();
+        assert_eq!(other.shell_text(Some(&script)), None);
     }
 
     proptest! {
