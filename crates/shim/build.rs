@@ -16,7 +16,7 @@ fn main() {
     if !has_all_in_one() {
         println!("cargo::rustc-link-arg-cdylib=-Wl,--push-state,--no-as-needed,-ldl,-lpthread,--pop-state");
     }
-    println!("cargo::rerun-if-changed=../shim/build.rs");
+    println!("cargo::rerun-if-changed=build.rs");
 }
 
 /// Returns whether this system's glibc has loading and threads in `libc.so.6`, as since 2.34. If

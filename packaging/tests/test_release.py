@@ -88,7 +88,7 @@ class OfTheTree(unittest.TestCase):
         self.addCleanup(folder.cleanup)
         self.root = Path(folder.name)
         known = ["Cargo.toml", "Cargo.lock", "CITATION.cff", "CHANGELOG.md", "python/Cargo.toml", "python/Cargo.lock", "fuzz/Cargo.lock",
-                 "packaging/repository", "packaging/tree.py", "scripts/release", *(str(path.relative_to(ROOT)) for path in ROOT.glob("crates/*/Cargo.toml"))]
+                 "packaging/preload/Cargo.toml", "packaging/preload/Cargo.lock", "packaging/repository", "packaging/tree.py", "scripts/release", *(str(path.relative_to(ROOT)) for path in ROOT.glob("crates/*/Cargo.toml"))]
         for name in known:
             (self.root / name).parent.mkdir(parents=True, exist_ok=True)
             shutil.copy(ROOT / name, self.root / name)
@@ -133,10 +133,11 @@ class OfTheTree(unittest.TestCase):
         self.assertEqual((self.root / "dist/made").read_text(), "dist deb\n")
         total = hashlib.sha256(b"dist deb\n").hexdigest()
         self.assertEqual((self.root / "dist/trimtab-9.8.7-rc.1.sha256sums").read_text(), f"{total}  made\n")
-        for name in ["Cargo.toml", "python/Cargo.toml", "CITATION.cff", "CHANGELOG.md"]:
+        for name in ["Cargo.toml", "python/Cargo.toml", "packaging/preload/Cargo.toml", "packaging/preload/Cargo.lock", "CITATION.cff", "CHANGELOG.md"]:
             self.assertIn("9.8.7-rc.1", (self.root / name).read_text(), name)
         old = re.search(r'^version = "(.*)"', (ROOT / "Cargo.toml").read_text(), re.MULTILINE)[1]
         self.assertNotIn(f'crates/core", version = "{old}"', (self.root / "Cargo.toml").read_text())
+        self.assertNotIn(f'version = "{old}"', (self.root / "packaging/preload/Cargo.toml").read_text())
         self.assertEqual(self.release("--artefacts", "none", "9.8.7-rc.1").returncode, 1, "it has a tag")
         self.assertIn("not newer", self.release("--artefacts", "none", "9.8.6").stderr)
 

@@ -180,8 +180,8 @@ pub fn preload_library() -> Result<PathBuf, String> {
         None => {
             let places: Vec<String> = places.iter().map(|path| path.display().to_string()).collect();
             Err(format!(
-                "{LIBRARY} is not installed (looked for {}): make install, packages and wheels bring it, \
-                 cargo install does not",
+                "{LIBRARY} is not installed (looked for {}): make install, packages and wheels bring it; \
+                 beside what cargo installs, `trimtab-preload` puts it (cargo install trimtab-preload)",
                 places.join(", ")
             ))
         }
