@@ -44,8 +44,20 @@ fn when(passed: &Bound<'_, PyAny>) -> Option<When> {
     })
 }
 
-fn mode(passed: Option<&Bound<'_, PyAny>>) -> PyResult<Sync> {
-    let Some(passed) = passed else { return Ok(Sync::MINE) };
+/// Returns the kind of a call by its method's name.
+pub(crate) fn kind(name: &str) -> PyResult<Kind> {
+    let known = Kind::ALL.map(Kind::name);
+    let found = Kind::ALL.into_iter().find(|kind| kind.name() == name);
+    found.ok_or_else(|| argument(format!("{name:?} is no call of a rank (known: {})", known.join(", "))))
+}
+
+/// Returns the kinds of calls by their methods' names.
+pub(crate) fn kinds(names: &[String]) -> PyResult<Vec<Kind>> {
+    names.iter().map(|name| kind(name)).collect()
+}
+
+fn mode(passed: Option<&Bound<'_, PyAny>>, usual: Sync) -> PyResult<Sync> {
+    let Some(passed) = passed else { return Ok(usual) };
     let found = match word(passed).as_deref() {
         Some("mine") => Some(Sync::MINE),
         Some("loose") => Some(Sync::LOOSE),
@@ -105,12 +117,13 @@ impl CallArguments<'_, '_> {
         Self { kind, a: None, out: None, op: None, root: None, sync: None, dtype: None }
     }
 
-    /// Checks everything that was passed, and makes the call.
-    pub(crate) fn prepare(&self, rank: u32, ranks: u32) -> PyResult<Prepared> {
+    /// Checks everything that was passed, and makes the call. `usual`: its synchronisation if none
+    /// was passed.
+    pub(crate) fn prepare(&self, rank: u32, ranks: u32, usual: Sync) -> PyResult<Prepared> {
         let kind = self.kind;
         let root = self.root_of(ranks)?;
         let told = self.dtype.map(dtype).transpose()?;
-        let sync = mode(self.sync)?;
+        let sync = mode(self.sync, usual)?;
         let is_root = root == rank;
         let input = if kind != Kind::Scatter || is_root {
             let a = self.a.filter(|a| !a.is_none()).ok_or_else(|| self.missing("a"))?;

@@ -25,14 +25,44 @@ pub(crate) struct Block {
 impl Block {
     /// Makes a numpy array over it, which keeps it.
     pub(crate) fn array(self, py: Python<'_>) -> PyResult<Py<PyAny>> {
-        let bfloat = self.elements == Type::BF16;
-        let array = py.import("numpy")?.call_method1("asarray", (Bound::new(py, self)?,))?;
-        // numpy has no bfloat16 of its own; without ml_dtypes the bits are given as whole numbers.
-        match py.import("ml_dtypes") {
-            Ok(types) if bfloat => Ok(array.call_method1("view", (types.getattr("bfloat16")?,))?.unbind()),
-            _ => Ok(array.unbind()),
-        }
+        let elements = self.elements;
+        array(Bound::new(py, self)?.as_any(), elements)
     }
+}
+
+/// Makes a numpy array over an object with `__array_interface__`, which the array keeps.
+pub(crate) fn array(of: &Bound<'_, PyAny>, elements: Type) -> PyResult<Py<PyAny>> {
+    let py = of.py();
+    let array = py.import("numpy")?.call_method1("asarray", (of,))?;
+    // numpy has no bfloat16 of its own; without ml_dtypes the bits are given as whole numbers.
+    match py.import("ml_dtypes") {
+        Ok(types) if elements == Type::BF16 => {
+            Ok(array.call_method1("view", (types.getattr("bfloat16")?,))?.unbind())
+        }
+        _ => Ok(array.unbind()),
+    }
+}
+
+/// Returns the array interface of numpy, version 3, of memory at an address.
+pub(crate) fn interface<'py>(
+    py: Python<'py>,
+    shape: &[usize],
+    elements: Type,
+    address: usize,
+    is_read_only: bool,
+) -> PyResult<Bound<'py, PyDict>> {
+    let letter = match elements {
+        Type::I8 | Type::I16 | Type::I32 | Type::I64 => 'i',
+        Type::F16 | Type::F32 | Type::F64 => 'f',
+        Type::U8 | Type::U16 | Type::U32 | Type::U64 | Type::BF16 => 'u',
+    };
+    let order = if cfg!(target_endian = "little") { '<' } else { '>' };
+    let interface = PyDict::new(py);
+    interface.set_item("version", 3)?;
+    interface.set_item("shape", PyTuple::new(py, shape)?)?;
+    interface.set_item("typestr", format!("{order}{letter}{}", elements.size()))?;
+    interface.set_item("data", (address, is_read_only))?;
+    Ok(interface)
 }
 
 #[pymethods]
@@ -52,18 +82,7 @@ impl Block {
     /// The array interface of numpy, version 3.
     #[getter]
     fn __array_interface__<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
-        let letter = match self.elements {
-            Type::I8 | Type::I16 | Type::I32 | Type::I64 => 'i',
-            Type::F16 | Type::F32 | Type::F64 => 'f',
-            Type::U8 | Type::U16 | Type::U32 | Type::U64 | Type::BF16 => 'u',
-        };
-        let order = if cfg!(target_endian = "little") { '<' } else { '>' };
-        let interface = PyDict::new(py);
-        interface.set_item("version", 3)?;
-        interface.set_item("shape", self.shape(py)?)?;
-        interface.set_item("typestr", format!("{order}{letter}{}", self.elements.size()))?;
-        interface.set_item("data", (self.address, false))?;
-        Ok(interface)
+        interface(py, &self.shape, self.elements, self.address, false)
     }
 
     /// Returns a DLPack capsule, for a library's from_dlpack.

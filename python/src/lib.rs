@@ -10,6 +10,7 @@
 //! team stays mapped as long as any array lies in it.
 
 mod arguments;
+mod batch;
 mod block;
 mod buffer;
 mod calls;
@@ -22,12 +23,15 @@ mod pinned;
 mod rank;
 mod request;
 mod team;
+mod view;
 
 use pyo3::prelude::*;
 
 /// The compiled part of `trimtab_team`; import that.
 #[pymodule]
 mod _native {
+    #[pymodule_export]
+    use crate::batch::Batch;
     #[pymodule_export]
     use crate::block::Block;
     #[pymodule_export]
@@ -36,4 +40,6 @@ mod _native {
     use crate::request::Request;
     #[pymodule_export]
     use crate::team::Team;
+    #[pymodule_export]
+    use crate::view::View;
 }

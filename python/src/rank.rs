@@ -1,18 +1,21 @@
 //! A rank: its calls, blocks in the segment, started calls, and the teams made from its own.
 //! [`crate::calls`] has the collectives.
 
-use crate::arguments::{CallArguments, Prepared};
-use crate::block::Block;
+use crate::arguments::{CallArguments, Prepared, kind, kinds};
+use crate::batch::Batch;
+use crate::block::{self, Block};
 use crate::buffer::Buffer;
 use crate::errors::{self, Failure, argument};
 use crate::pinned::{Here, Pinned};
 use crate::request::Request;
+use crate::view::View;
 use crate::{interrupt, team};
 use pyo3::prelude::*;
-use pyo3::types::PyTuple;
+use pyo3::types::{PyDict, PyList, PyTuple};
 use std::cell::{Cell, RefCell};
 use std::collections::HashMap;
-use trimtab_team::{Shared, Team, Type};
+use trimtab_team::tune::{Plan, Tuning, tune};
+use trimtab_team::{Shared, Sync, Team, Type};
 
 /// A thread's place in its team. Only the thread that joined can use it.
 ///
@@ -54,6 +57,8 @@ pub(crate) struct Rank {
 struct Inner {
     /// Whether a call is under way: a signal's handler may try another.
     busy: Cell<bool>,
+    /// Whether calls that do not say their synchronisation are loose (`batch`).
+    batched: Cell<bool>,
     rank: RefCell<Option<trimtab_team::Rank>>,
     /// Arrays of started calls; released after the rank is gone, or the call is over.
     pending: RefCell<Vec<(trimtab_team::PendingCall, Prepared)>>,
@@ -101,6 +106,34 @@ impl Inner {
     }
 }
 
+/// Returns the lengths, the type and the bytes of an array.
+fn sized(shape: &Bound<'_, PyAny>, dtype: Option<&Bound<'_, PyAny>>) -> PyResult<(Vec<usize>, Type, usize)> {
+    let shape: Vec<usize> = match shape.extract::<usize>() {
+        Ok(length) => vec![length],
+        Err(_) => shape.extract().map_err(|_| argument("shape is a length, or a tuple of them"))?,
+    };
+    let elements = dtype.map_or(Ok(Type::F64), crate::buffer::dtype)?;
+    let bytes = shape.iter().try_fold(elements.size(), |bytes, length| bytes.checked_mul(*length));
+    let bytes = bytes.ok_or_else(|| argument(format!("{shape:?} elements are too many")))?;
+    Ok((shape, elements, bytes))
+}
+
+/// Returns the measurements of a tuning as dictionaries.
+fn measurements<'py>(py: Python<'py>, tuning: &Tuning) -> PyResult<Bound<'py, PyList>> {
+    let found = PyList::empty(py);
+    for cell in &tuning.cells {
+        let one = PyDict::new(py);
+        one.set_item("call", cell.job.kind.name())?;
+        one.set_item("bytes", cell.job.bytes)?;
+        one.set_item("usual_us", cell.usual().median)?;
+        one.set_item("us", cell.winner().median)?;
+        one.set_item("changed", cell.verdict.winner != 0)?;
+        one.set_item("why", &cell.verdict.why)?;
+        found.append(one)?;
+    }
+    Ok(found)
+}
+
 fn gone() -> PyErr {
     errors::raise("Refused", "this rank has left its team")
 }
@@ -110,6 +143,7 @@ impl Rank {
         let (number, size, crowded) = (rank.rank(), rank.ranks(), rank.crowded());
         let inner = Inner {
             busy: Cell::new(false),
+            batched: Cell::new(false),
             rank: RefCell::new(Some(rank)),
             pending: RefCell::default(),
             blocks: RefCell::default(),
@@ -154,7 +188,7 @@ impl Rank {
     /// Carries a call out.
     pub(crate) fn go(slf: &Bound<'_, Self>, asked: &CallArguments<'_, '_>) -> PyResult<Py<PyAny>> {
         let (py, this) = (slf.py(), slf.get());
-        let prepared = asked.prepare(this.rank, this.size)?;
+        let prepared = asked.prepare(this.rank, this.size, this.usual()?)?;
         // SAFETY: the buffers have the lengths just checked, are the same or apart, and are held
         // until the call is over; so is an operator.
         let call = |rank: &trimtab_team::Rank| unsafe { rank.call(&prepared.call) };
@@ -173,7 +207,7 @@ impl Rank {
     /// Starts a call.
     pub(crate) fn start(slf: &Bound<'_, Self>, asked: &CallArguments<'_, '_>) -> PyResult<Request> {
         let (py, this) = (slf.py(), slf.get());
-        let prepared = asked.prepare(this.rank, this.size)?;
+        let prepared = asked.prepare(this.rank, this.size, this.usual()?)?;
         if prepared.own.is_some() {
             return Err(argument(
                 "a call that is started combines by an operator of the team's: a function as op may raise, and then \
@@ -189,6 +223,28 @@ impl Rank {
         }
         let request = interrupt::settle(started)?;
         Ok(Request { rank: slf.clone().unbind(), request: Pinned::new(request), result })
+    }
+
+    /// Returns the synchronisation of calls that do not say it.
+    fn usual(&self) -> PyResult<Sync> {
+        Ok(if self.inner.get()?.batched.get() { Sync::LOOSE } else { Sync::MINE })
+    }
+
+    /// Waits for all ranks, and makes calls loose from now on.
+    pub(crate) fn begin_batch(&self, py: Python<'_>) -> PyResult<()> {
+        let inner = self.inner.get()?;
+        if inner.batched.get() {
+            return Err(argument("this rank is in a batch already: batches do not nest"));
+        }
+        self.barrier(py)?;
+        inner.batched.set(true);
+        Ok(())
+    }
+
+    /// Ends what `begin_batch` began, and waits for all ranks if all calls went well.
+    pub(crate) fn end_batch(&self, py: Python<'_>, is_well: bool) -> PyResult<()> {
+        self.inner.get()?.batched.set(false);
+        if is_well { self.barrier(py) } else { Ok(()) }
     }
 
     /// Finds the block that begins at the same address as an array.
@@ -296,13 +352,7 @@ impl Rank {
         shape: &Bound<'_, PyAny>,
         dtype: Option<&Bound<'_, PyAny>>,
     ) -> PyResult<Block> {
-        let shape: Vec<usize> = match shape.extract::<usize>() {
-            Ok(length) => vec![length],
-            Err(_) => shape.extract().map_err(|_| argument("shape is a length, or a tuple of them"))?,
-        };
-        let elements = dtype.map_or(Ok(Type::F64), crate::buffer::dtype)?;
-        let bytes = shape.iter().try_fold(elements.size(), |bytes, length| bytes.checked_mul(*length));
-        let bytes = bytes.ok_or_else(|| argument(format!("{shape:?} elements are too many")))?;
+        let (shape, elements, bytes) = sized(shape, dtype)?;
         let shared = self.with(py, |rank| rank.alloc::<u8>(bytes.max(1)))?;
         let address = shared.own().expose_provenance();
         let held = Held { shared, shape: shape.clone(), elements };
@@ -335,6 +385,60 @@ impl Rank {
             self.with(py, move |rank| rank.free(held.shared))?;
         }
         Ok(())
+    }
+
+    /// Makes an array that rank publisher writes and all others can only read, zero at first. All
+    /// ranks must call it with the same arguments; it returns when all have it. What the publisher
+    /// has written is there after the next barrier. The array stays valid when ranks leave or die.
+    #[pyo3(signature = (shape, dtype = None, publisher = 0))]
+    fn publish(
+        &self,
+        py: Python<'_>,
+        shape: &Bound<'_, PyAny>,
+        dtype: Option<&Bound<'_, PyAny>>,
+        publisher: u32,
+    ) -> PyResult<Py<PyAny>> {
+        let (shape, elements, bytes) = sized(shape, dtype)?;
+        let pages = self.with(py, |rank| rank.publish::<u8>(publisher, bytes))?;
+        block::array(Bound::new(py, View::new(pages, shape, elements))?.as_any(), elements)
+    }
+
+    /// For a with statement: all ranks wait for all before its block and after it, and calls in it
+    /// are loose unless they say otherwise. After an exception in the block no rank is waited for.
+    fn batch(slf: Bound<'_, Self>) -> Batch {
+        Batch { rank: slf.unbind() }
+    }
+
+    /// Returns in words how a call with blocks of so many bytes is carried out, and what was
+    /// measured of it. Waits for no rank.
+    #[pyo3(signature = (call, bytes))]
+    fn explain(&self, py: Python<'_>, call: &str, bytes: usize) -> PyResult<String> {
+        let kind = kind(call)?;
+        self.with(py, move |rank| Ok(rank.explain(kind, bytes)))
+    }
+
+    /// Measures which algorithms are fastest for this team, and uses them from now on: for these
+    /// calls, each with blocks of these sizes in bytes. All ranks must call it with the same
+    /// arguments. What is left after seconds stays as it was. Returns a dictionary for each
+    /// measurement: call, bytes, us and usual_us (microseconds of the algorithm that is used now and
+    /// of the usual one; None if there was no time for it), changed, why.
+    #[pyo3(signature = (calls = None, sizes = None, seconds = 4.0))]
+    fn tune<'py>(
+        &self,
+        py: Python<'py>,
+        calls: Option<Vec<String>>,
+        sizes: Option<Vec<usize>>,
+        seconds: f64,
+    ) -> PyResult<Bound<'py, PyList>> {
+        let mut plan = Plan { budget: team::seconds("seconds", seconds)?, ..Plan::default() };
+        if let Some(calls) = calls {
+            plan.kinds = kinds(&calls)?;
+        }
+        if let Some(sizes) = sizes {
+            plan.sizes = sizes;
+        }
+        let tuning = self.with(py, |rank| tune(rank, &plan))?;
+        measurements(py, &tuning)
     }
 
     /// Leaves the team, after all started calls are over. Ranks that still wait for this rank get

@@ -68,7 +68,7 @@ class Stubs(unittest.TestCase):
             elif isinstance(node, ast.FunctionDef):
                 told[node.name] = set()
         self.assertEqual(set(told), set(trimtab_team.__all__))
-        for name in ("Team", "Rank", "Request", "Block"):
+        for name in ("Team", "Rank", "Request", "Block", "View"):
             found = {word for word in vars(getattr(trimtab_team, name)) if not word.startswith("_")}
             self.assertEqual({word for word in told[name] if not word.startswith("_")}, found, name)
             for word in found:

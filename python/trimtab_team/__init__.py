@@ -28,10 +28,11 @@ from ._errors import (
     Timeout,
 )
 from ._meeting import from_comm, from_environment
-from ._native import Block, Rank, Request, Team
+from ._native import Batch, Block, Rank, Request, Team, View
 
 __all__ = [
     "ArgumentError",
+    "Batch",
     "Block",
     "Forked",
     "Mismatch",
@@ -46,6 +47,7 @@ __all__ = [
     "Team",
     "TeamError",
     "Timeout",
+    "View",
     "from_comm",
     "from_environment",
 ]
