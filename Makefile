@@ -104,18 +104,20 @@ check-all: ## run everything that can fail: all of .ci/run, counted misses, the 
 	$(MAKE) --no-print-directory test-misses
 	$(MAKE) --no-print-directory corpus ARGS='--rounds 0'
 
-# An archive of `make dist` saves the build, and Rust.
+# An archive of `make dist` saves the build, and Rust. Without one, what the demonstration needs is built, which is less than half:
+# no laboratory, and no optimisation across crates.
 ARCHIVE := $(firstword $(wildcard dist/trimtab-*-$(shell uname -m)-linux.tar.gz))
 demo: ## two minutes: a real program alone and two at once, plain and under trimtab (of an archive in dist/, if one is there)
 	scripts/packages $(if $(ARCHIVE),,build) demo
 ifeq ($(ARCHIVE),)
-	$(CARGO) build --release --workspace
+	@echo 'building trimtab without its laboratory: some minutes the first time'
+	$(CARGO) build --profile quick -p trimtab -p trimtab-discover -p trimtab-shim
 else
 	@echo 'trimtab of $(ARCHIVE) is shown, without a build: remove it to show this source'
 	rm -rf $(TARGET)/demo && mkdir -p $(TARGET)/demo && tar -xzf $(ARCHIVE) --strip-components=1 -C $(TARGET)/demo
 endif
 	$(MAKE) -C bench
-	scripts/demo --trimtab $(TARGET)/$(if $(ARCHIVE),demo/bin,release)/trimtab
+	scripts/demo --trimtab $(TARGET)/$(if $(ARCHIVE),demo/bin,quick)/trimtab
 
 # RECORD=1 keeps the samples in experiments/launch-cost/results and puts the table into docs/performance.md.
 bench-launch: ## measure what starting a program through trimtab and its peers costs (RECORD=1 keeps it)
@@ -155,7 +157,7 @@ bench-oversub: ## measure more threads than cores, alone and two programs at onc
 	$(MAKE) -C bench CC=clang
 	$(TARGET)/release/trimtab bench oversub --programs bench/build/gcc $(ARGS)
 
-.PHONY: deb rpm image wheel wheel-smoke dist-aarch64 test-aarch64 package-smoke packaging-test
+.PHONY: deb rpm image wheel wheel-smoke dist-aarch64 packages-aarch64 test-aarch64 package-smoke package-smoke-aarch64 packaging-test compatible
 # Of the programs of the release archive. Of an unoptimised build, packages that try the packaging itself: they are not for
 # use, and not in dist.
 PACKED  = $(if $(filter dev,$(PROFILE)),build,dist)
@@ -178,6 +180,15 @@ dist-aarch64: ## make a release archive for aarch64 in dist/ on any machine (dow
 	scripts/packages cross
 	CARGO="$(CARGO)" scripts/cross aarch64 scripts/dist $(ARGS)
 
+packages-aarch64: dist-aarch64 ## make Debian and RPM packages and a wheel for aarch64 in dist/, on any machine
+	scripts/packages deb rpm
+	for kind in deb rpm; do CARGO="$(CARGO)" BUILT='$(TARGET)/dist/aarch64-unknown-linux-gnu/release' scripts/cross aarch64 scripts/package $$kind || exit 1; done
+	for archive in dist/*-aarch64-linux.tar.gz; do CARGO="$(CARGO)" scripts/wheel "$$archive" || exit 1; done
+
+package-smoke-aarch64: ## install the packages and the wheel for aarch64 in bare systems (Debian 12 and 13), emulated, and use them: minutes; needs root
+	scripts/packages cross
+	TRIMTAB_INSTALL=yes scripts/cross aarch64 scripts/package-smoke --architecture arm64
+
 # The crates that decide: tests that ask the kernel would ask this machine's.
 test-aarch64: ## run unit tests of two crates, and the archive in dist/, as programs for aarch64, emulated by qemu-user: minutes
 	scripts/packages cross
@@ -197,14 +208,18 @@ packaging-test: ## test the scripts that release and pack, and the recipes, with
 	else echo 'SKIPPED: the scripts that release and pack: no Python 3.9 or newer here'; fi
 	scripts/publish --check
 
-package-smoke: ## install the packages of dist in bare systems (Debian 12 and 13), use, upgrade and remove them; needs root
+package-smoke: ## install the packages and the wheel of dist in bare systems (Debian 12 and 13), use, upgrade and remove them; needs root
 	TRIMTAB_INSTALL=yes scripts/package-smoke
+
+compatible: ## say whether everything compiles with the oldest compiler, and whether crates keep the interfaces of the last release: minutes
+	scripts/compatible
 
 lint: ## format, clippy, documentation, licences: warnings are errors
 	$(CARGO) fmt --all --check
 	$(CARGO) clippy --workspace --all-targets -- -D warnings
 	RUSTDOCFLAGS='-D warnings' $(CARGO) doc --workspace --no-deps --document-private-items
 	cd python && $(CARGO) fmt --check
+	cd packaging/preload && $(CARGO) fmt --check
 	$(CARGO) clippy --manifest-path python/Cargo.toml --target-dir $(TARGET) --locked --all-targets -- -D warnings
 	@if ruff --version >/dev/null 2>&1; then set -x; ruff check --select E4,E7,E9,F python bench/team corpus packaging integrations scripts/release scripts/publish scripts/wheel scripts/recipes; \
 	else echo 'ruff is not installed: Python is not checked (pip install ruff)'; fi
