@@ -88,14 +88,14 @@ fn sheet(text: &str, name: &str) -> Result<Sheet> {
         Some(record::SCHEMA) => Ok(of_tuning::sheet(&record::read(text)?)),
         Some(trimtab_cli::tuning_store::SCHEMA) => Ok(of_tuning::kept_sheet(&Kept::parse(text)?)),
         Some(trimtab_cli::profile::SCHEMA) => Ok(of_profile::sheet(&profile::read(text)?)),
-        Some(other) if let Some(known) = known_version(other) => {
-            bail!("its schema is {other}; this version of trimtab reads {known}")
-        }
-        Some(other) => bail!(
-            "its schema is {:?}, which has no page{}: report shows traces, and the records of bench oversub --json, profile --json, tune --json and tune export",
-            other.chars().take(40).collect::<String>(),
-            shown_by(other)
-        ),
+        Some(other) => match known_version(other) {
+            Some(known) => bail!("its schema is {other}; this version of trimtab reads {known}"),
+            None => bail!(
+                "its schema is {:?}, which has no page{}: report shows traces, and the records of bench oversub --json, profile --json, tune --json and tune export",
+                other.chars().take(40).collect::<String>(),
+                shown_by(other)
+            ),
+        },
         None => match WITHOUT_PAGE.into_iter().find(|(key, _)| text.contains(key)) {
             Some((_, words)) => bail!("{words}"),
             None => bail!(
