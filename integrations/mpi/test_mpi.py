@@ -176,7 +176,7 @@ class Started(unittest.TestCase):
             (TARGET / "debug/trimtab", "bin/trimtab"),
             (TARGET / "debug/trimtab-discover", "libexec/trimtab/trimtab-discover"),
             (TARGET / "debug/libtrimtab_team_c.so", "lib/libtrimtab_team.so.0"),
-            (HERE / "trimtab_mpi.c", "lib/trimtab/mpi/trimtab_mpi.c"),
+            *((file, f"lib/trimtab/mpi/src/{file.name}") for file in (HERE / "src").iterdir()),
             (HERE / "trimtab-teams", "lib/trimtab/mpi/trimtab-teams"),
             (HERE / "../../include/trimtab/team.h", "include/trimtab/team.h"),
         ):

@@ -38,7 +38,9 @@ impl Endpoint {
         let size = call.elements.size();
         let (from, to) = (call.input as usize, call.output as usize);
         let overlaps = from < to + gets * size && to < from + gives * size;
-        if gets > 0 && !overlaps {
+        // Rank 0 of an exclusive scan keeps its output.
+        let keeps = call.kind == Kind::Exscan && self.rank == 0;
+        if gets > 0 && !overlaps && !keeps {
             // SAFETY: the output is valid for as many bytes, by the caller's promise.
             unsafe { std::ptr::write_bytes(call.output, POISON, gets * size) };
         }
