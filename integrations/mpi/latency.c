@@ -1,5 +1,5 @@
 /* Latencies of MPI collectives: each call after a barrier, its time that of the slowest rank. Prints operation, bytes of a rank, and the
- * median, the 99th percentile and the greatest time in microseconds. With and without trimtab_mpi.c preloaded it measures both.
+ * median, the 99th percentile and the greatest time in microseconds. With and without libtrimtab_mpi preloaded it measures both.
  *
  *     mpicc -O2 latency.c -o latency && mpirun -n 2 ./latency [MILLISECONDS of each line, 60] */
 #include <mpi.h>
