@@ -6,7 +6,7 @@
 //! call. The report goes to standard error, to which the library writes nothing else.
 
 use super::{ALL_RANKS, Endpoint};
-use crate::call::{CollectiveCall, Posted, describe};
+use crate::call::{CollectiveCall, Kind, Posted, describe};
 use crate::shared_layout::Cause;
 use std::fmt::Write as _;
 use std::io::Write as _;
