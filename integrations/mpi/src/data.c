@@ -85,20 +85,21 @@ struct side {
     int blocks, packed;
 };
 
-/* Blocks of the program's that are used where they are. Places may be negative. */
+/* Blocks of the program's that are used where they are. The base is the first of them: places may be negative, and addresses if the buffer is
+ * MPI_BOTTOM. */
 static void lay(struct side *side) {
     long long least = 0;
-    for (int i = 0; i < side->blocks; i++) {
-        long long size = side->of.types ? 1 : (long long)bytes_of(side->of.type), at = place_at(&side->of, i) * size;
-        if (at < least) least = at;
-    }
-    side->base += least;
+    int any = 0;
     for (int i = 0; i < side->blocks; i++) {
         size_t bytes = bytes_of(type_at(&side->of, i));
-        long long size = side->of.types ? 1 : (long long)bytes;
+        long long at = place_at(&side->of, i) * (side->of.types ? 1 : (long long)bytes);
         side->counts[i] = (size_t)count_at(&side->of, i) * bytes;
-        side->places[i] = (size_t)(place_at(&side->of, i) * size - least);
+        side->places[i] = (size_t)at;
+        if (side->counts[i] && (!any || at < least)) least = at;
+        any |= side->counts[i] > 0;
     }
+    side->base += least;
+    for (int i = 0; i < side->blocks; i++) side->places[i] = side->counts[i] ? side->places[i] - (size_t)least : 0;
 }
 
 static char *address_at(const struct buffer *of, int block) {
