@@ -483,6 +483,8 @@ mod tests {
         assert!(words().contains("rank of a thread"), "{}", words());
         assert_eq!((trimtab_barrier(made), trimtab_rank_leave(made)), (0, 0));
         assert_eq!((trimtab_barrier(made), trimtab_rank_leave(made)), (ARGUMENT, ARGUMENT));
-        std::thread::scope(|scope| scope.spawn(|| assert_eq!(trimtab_barrier(made), ARGUMENT)).join().unwrap());
+        std::thread::scope(|scope| {
+            scope.spawn(|| assert_eq!(trimtab_barrier(made), ARGUMENT)).join().unwrap()
+        });
     }
 }

@@ -87,10 +87,7 @@ impl Kind {
 
     /// Returns whether elements are combined. [`Kind`] has an example.
     pub fn combines(self) -> bool {
-        matches!(
-            self,
-            Self::Reduce | Self::Allreduce | Self::ReduceScatter | Self::Scan | Self::Exscan
-        )
+        matches!(self, Self::Reduce | Self::Allreduce | Self::ReduceScatter | Self::Scan | Self::Exscan)
     }
 
     /// Returns the number of elements that a rank gives and the number that it gets, for blocks of

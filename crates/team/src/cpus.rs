@@ -51,7 +51,7 @@ pub(crate) fn quota() -> Option<u32> {
     least
 }
 
-/// Reader of the number of the CPU on which the thread runs that made it, or of the calling thread's.
+/// Reader of the number of the CPU on which the thread runs that made it, or the calling thread.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct CpuReader(*const AtomicU32);
 

@@ -389,7 +389,10 @@ impl Team {
     /// use trimtab_team::{Options, Team};
     ///
     /// let team = Team::new(Options::new(1))?;
-    /// std::thread::scope(|scope| scope.spawn(|| team.join_process(Some(0))?.barrier()).join().expect("no panic"))?;
+    /// std::thread::scope(|scope| {
+    ///     let thread = scope.spawn(|| team.join_process(Some(0))?.barrier());
+    ///     thread.join().expect("no panic")
+    /// })?;
     /// # Ok::<(), trimtab_team::Error>(())
     /// ```
     ///

@@ -230,7 +230,8 @@ fn a_thread_that_ends_while_others_gather_is_named() {
             );
             let geometry = trimtab_team::segment::header::Header::check(&mapping).unwrap();
             let own = trimtab_team::liveness::SeatHolder::own(false);
-            let seat = trimtab_team::segment::seat::SharedSeat::take(&mapping, &geometry, Some(2), own).unwrap();
+            let seat =
+                trimtab_team::segment::seat::SharedSeat::take(&mapping, &geometry, Some(2), own).unwrap();
             std::mem::forget(seat);
         });
         scope.spawn(move || assert_eq!(other.join(Some(0)).map(|_| ()), Err(Error::PeerDied(2))));

@@ -18,7 +18,8 @@ use crate::{Error, Result};
 /// |---|---|---|
 /// | [`broadcast`](Self::broadcast) | `count`, at the root | `count` (the same buffer) |
 /// | [`reduce`](Self::reduce) | `count` | `count` at the root, else 0 |
-/// | [`allreduce`](Self::allreduce), [`scan`](Self::scan), [`exscan`](Self::exscan) | `count` | `count` |
+/// | [`allreduce`](Self::allreduce) | `count` | `count` |
+/// | [`scan`](Self::scan), [`exscan`](Self::exscan) | `count` | `count` |
 /// | [`reduce_scatter`](Self::reduce_scatter) | `n * count` | `count` |
 /// | [`gather`](Self::gather) | `count` | `n * count` at the root, else 0 |
 /// | [`allgather`](Self::allgather) | `count` | `n * count` |
