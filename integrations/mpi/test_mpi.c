@@ -316,6 +316,16 @@ static void mixed(void) {
         free(lines);
         free(whole);
     }
+    /* Data named by its address alone. */
+    MPI_Aint address;
+    MPI_Datatype there;
+    int one = 1, value = me == 0 ? 77 : -1;
+    OK(MPI_Get_address(&value, &address));
+    OK(MPI_Type_create_hindexed(1, &one, &address, MPI_INT, &there));
+    OK(MPI_Type_commit(&there));
+    OK(MPI_Bcast(MPI_BOTTOM, 1, there, 0, MPI_COMM_WORLD));
+    IS(value == 77);
+    OK(MPI_Type_free(&there));
     OK(MPI_Type_free(&column));
     OK(MPI_Type_free(&pairs));
 }

@@ -230,7 +230,7 @@ class Started(unittest.TestCase):
                 done = self.run_teams(mpi, "--teams")
                 self.assertEqual(done.returncode, 0, done.stderr)
                 self.assertRegex(done.stderr, r"trimtab-teams: teams carry out collectives of ranks on this machine \(/.*/libmpi")
-                self.assertRegex(done.stderr, r"collectives of rank 0: 159 by teams, 1 by MPI")
+                self.assertRegex(done.stderr, r"collectives of rank 0: 160 by teams, 1 by MPI")
         built = list((self.folder / "cache/trimtab/mpi").glob("*/libtrimtab_mpi.so"))
         self.assertEqual(len(built), len(self.mpis))
 
@@ -263,7 +263,7 @@ class Started(unittest.TestCase):
         done = self.run_teams(self.mpis[0], "--teams", MPICC=self.mpis[1].compiler)
         self.assertEqual(done.returncode, 0, done.stderr)
         # The compiler that fits is found after the one that does not.
-        self.assertIn("159 by teams", done.stderr)
+        self.assertIn("160 by teams", done.stderr)
 
 
 if __name__ == "__main__":

@@ -108,19 +108,47 @@ static char *address_at(const struct buffer *of, int block) {
     return (char *)of->at + place_at(of, block) * extent;
 }
 
+/* A block that is packed or unpacked. */
+struct block {
+    char *at;
+    packed_count count;
+    MPI_Datatype type;
+    int own; /* the type is to be freed */
+};
+
+/* MPICH neither packs from address 0, which MPI_BOTTOM is, nor unpacks to it: there the block is of a type with another origin. */
+static int block_at(const struct buffer *of, int number, struct block *block) {
+    enum { ORIGIN = 4096 };
+    MPI_Aint back = -ORIGIN;
+    int error, count = (int)count_at(of, number);
+    block->at = address_at(of, number);
+    block->count = (packed_count)count_at(of, number);
+    block->type = type_at(of, number);
+    block->own = 0;
+    if (block->at || !count) return MPI_SUCCESS;
+    if (count_at(of, number) > INT_MAX) return MPI_ERR_COUNT;
+    if ((error = PMPI_Type_create_hindexed(1, &count, &back, block->type, &block->type)) != MPI_SUCCESS) return error;
+    block->own = 1;
+    block->at = (char *)(uintptr_t)ORIGIN;
+    block->count = 1;
+    return PMPI_Type_commit(&block->type);
+}
+
 /* Packs a block of `bytes` bytes. */
-static int pack(const struct side *side, struct part *part, int block, char *to, size_t bytes) {
-    packed_count most = 0, at = 0, count = (packed_count)count_at(&side->of, block);
-    MPI_Datatype type = type_at(&side->of, block);
-    int error = PACKING(Pack_size)(count, type, part->comm, &most);
+static int pack(const struct side *side, struct part *part, int number, char *to, size_t bytes) {
+    packed_count most = 0, at = 0;
+    struct block block;
+    int error = block_at(&side->of, number, &block);
+    if (error == MPI_SUCCESS) error = PACKING(Pack_size)(block.count, block.type, part->comm, &most);
     if (error != MPI_SUCCESS) return error;
     char *packed = (size_t)most > bytes ? malloc((size_t)most) : to;
     if (!packed) return MPI_ERR_NO_MEM;
-    error = PACKING(Pack)(address_at(&side->of, block), count, type, packed, (size_t)most > bytes ? most : (packed_count)bytes, &at, part->comm);
+    error = PACKING(Pack)(block.at, block.count, block.type, packed, (size_t)most > bytes ? most : (packed_count)bytes, &at, part->comm);
     if (packed != to) {
         memcpy(to, packed, (size_t)at < bytes ? (size_t)at : bytes);
         free(packed);
     }
+    if (block.own) PMPI_Type_free(&block.type);
     if (error == MPI_SUCCESS && (size_t)at != bytes) error = MPI_ERR_TYPE;
     return error;
 }
@@ -170,11 +198,14 @@ static int deliver(const struct side *side, struct part *part) {
     char *at = side->base;
     int error = MPI_SUCCESS;
     for (int i = 0; side->packed && i < side->blocks && error == MPI_SUCCESS; i++) {
-        packed_count count = (packed_count)count_at(&side->of, i), position = 0;
-        MPI_Datatype type = type_at(&side->of, i);
-        size_t bytes = (size_t)count * bytes_of(type);
-        if (bytes > 0)
-            error = PACKING(Unpack)(at, (packed_count)bytes, &position, address_at(&side->of, i), count, type, part->comm);
+        packed_count position = 0;
+        size_t bytes = (size_t)count_at(&side->of, i) * bytes_of(type_at(&side->of, i));
+        struct block block;
+        if (bytes == 0) continue;
+        error = block_at(&side->of, i, &block);
+        if (error == MPI_SUCCESS)
+            error = PACKING(Unpack)(at, (packed_count)bytes, &position, block.at, block.count, block.type, part->comm);
+        if (block.own) PMPI_Type_free(&block.type);
         at += bytes;
     }
     return error;
