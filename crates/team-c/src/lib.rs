@@ -42,6 +42,7 @@ mod call;
 mod code;
 mod handles;
 mod locked;
+mod mine;
 mod process_rank;
 mod rank;
 mod sized;

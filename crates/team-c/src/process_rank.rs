@@ -9,7 +9,7 @@
 //! forks before this process began: a child sees that its parent's thread is not here.
 
 use crate::locked::Locked;
-use crate::rank::Mine;
+use crate::mine::Mine;
 use std::cell::UnsafeCell;
 use std::collections::BTreeMap;
 use std::sync::Arc;

@@ -3,36 +3,14 @@
 
 use crate::code::{entry, guarded, poisoned};
 use crate::handles::{Handles, check_address, next_number, write_result, write_text};
+use crate::mine::Mine;
 use crate::process_rank::{self, ProcessRank};
-use std::cell::{Cell, RefCell};
+use std::cell::RefCell;
 use std::ffi::{c_char, c_int, c_void};
 use std::rc::Rc;
 use std::sync::{Arc, LazyLock, Mutex, PoisonError};
 use std::time::Duration;
-use trimtab_team::{Error, Kind, PendingCall, Rank, Result, Shared, View};
-
-/// A rank with its started calls and allocated blocks.
-pub(crate) struct Mine {
-    pub(crate) rank: Rank,
-    pub(crate) requests: RefCell<Handles<PendingCall>>,
-    blocks: RefCell<Handles<Shared<u8>>>,
-    /// Whether something panicked in a call of this rank: its progress is not known any more.
-    poisoned: Cell<bool>,
-    /// Whether it is the process's, and not a thread's.
-    of_process: bool,
-}
-
-impl Mine {
-    fn new(rank: Rank, of_process: bool) -> Self {
-        Self {
-            rank,
-            requests: RefCell::new(Handles::new("request")),
-            blocks: RefCell::new(Handles::new("block")),
-            poisoned: Cell::new(false),
-            of_process,
-        }
-    }
-}
+use trimtab_team::{Error, Kind, Rank, Result, View};
 
 /// A rank that a thread may use.
 #[derive(Clone)]
