@@ -11,8 +11,8 @@
  *     trimtab_rank_leave(rank);
  *
  * Every function returns TRIMTAB_OK or another code; trimtab_last_error() has the text. Handles are numbers. Any thread may use a team's
- * handle; only the thread that joined may use a rank's, and the handles of its requests and blocks. A handle that was freed gives an
- * error. A thread that ends leaves its teams. Nothing here starts threads or ends the process, or prints unless TRIMTAB_TEAM_CHECK=on asks
+ * handle; only the thread that joined may use a rank's, and the handles of its requests and blocks (but see trimtab_team_join_process). A
+ * handle that was freed gives an error. A thread that ends leaves its teams. Nothing here starts threads or ends the process, or prints unless TRIMTAB_TEAM_CHECK=on asks
  * for checked calls (docs/teams.md).
  *
  * All ranks of a team make the same calls in the same order. Buffers need no alignment. Input and output do not overlap, or the call is in
@@ -90,6 +90,9 @@ int trimtab_team_meet(const char *path, int64_t wanted, const struct trimtab_tea
 int trimtab_team_of_job(uint32_t rank, const char *key, const struct trimtab_team_options *options, trimtab_team *team);
 /* Makes this thread the rank of this number, or any rank (-1); returns when all have joined. */
 int trimtab_team_join(trimtab_team team, int64_t number, trimtab_rank *rank);
+/* The same for this process: any of its threads may use the rank, one at a time (REFUSED for another one meanwhile). The rank stays when the
+ * thread that called this ends, until the process or its first thread ends. It has no parts, and does not shrink or recover. */
+int trimtab_team_join_process(trimtab_team team, int64_t number, trimtab_rank *rank);
 /* Frees a team's handle; ranks that have joined stay. */
 int trimtab_team_free(trimtab_team team);
 
@@ -144,7 +147,8 @@ enum trimtab_kind {
     TRIMTAB_ALLGATHER,
     TRIMTAB_SCATTER,
     TRIMTAB_ALLTOALL,
-    TRIMTAB_SCAN
+    TRIMTAB_SCAN,
+    TRIMTAB_EXSCAN
 };
 
 enum trimtab_type {
@@ -266,6 +270,13 @@ static inline int trimtab_alltoall(trimtab_rank rank, const void *input, void *o
 static inline int trimtab_scan(trimtab_rank rank, const void *input, void *output, size_t count, uint32_t type,
                                uint32_t operation, uint32_t sync) {
     struct trimtab_collective call = trimtab_collective_of(TRIMTAB_SCAN, input, output, count, type, operation, 0, sync);
+    return trimtab_call(rank, &call);
+}
+
+/* Combines the elements of the ranks before this one; rank 0 keeps its output as it is. */
+static inline int trimtab_exscan(trimtab_rank rank, const void *input, void *output, size_t count, uint32_t type,
+                                 uint32_t operation, uint32_t sync) {
+    struct trimtab_collective call = trimtab_collective_of(TRIMTAB_EXSCAN, input, output, count, type, operation, 0, sync);
     return trimtab_call(rank, &call);
 }
 

@@ -1,7 +1,7 @@
 /* Latencies of MPI collectives: each call after a barrier, its time that of the slowest rank. Prints operation, bytes of a rank, and the
- * median, the 99th percentile and the greatest time in microseconds. With and without trimtab_mpi.c preloaded it measures both.
+ * median, the 99th percentile and the greatest time in microseconds. With and without libtrimtab_mpi preloaded it measures both.
  *
- *     mpicc -O2 latency.c -o latency && mpirun -n 2 ./latency [MILLISECONDS of each line, 60] */
+ *     mpicc -O2 latency.c -o latency && mpirun -n 2 ./latency [MILLISECONDS of each line, 60 [ROOT, 0]] */
 #include <mpi.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -9,26 +9,28 @@
 
 enum { MOST_CALLS = 20000, MOST_BYTES = 1 << 20 };
 static double times[MOST_CALLS], slowest[MOST_CALLS];
-static int me, all, counts[1024], places[1024];
+static int me, all, root, counts[1024], places[1024];
 
 static int ascending(const void *a, const void *b) { return (*(const double *)a > *(const double *)b) - (*(const double *)a < *(const double *)b); }
 
-static const char *const names[] = {"barrier", "bcast", "reduce", "allreduce", "gather", "allgather", "scatter", "alltoall", "alltoallv", "reduce_scatter", "scan"};
+static const char *const names[] = {"barrier", "bcast", "reduce", "allreduce", "gather", "allgather", "scatter", "alltoall", "alltoallv", "reduce_scatter", "scan", "exscan"};
+enum { KINDS = 12 };
 
 static void call(int kind, char *in, char *out, int bytes) {
     int n = bytes / (int)sizeof(double), block = n / all;
     switch (kind) {
     case 0: MPI_Barrier(MPI_COMM_WORLD); break;
-    case 1: MPI_Bcast(out, n, MPI_DOUBLE, 0, MPI_COMM_WORLD); break;
-    case 2: MPI_Reduce(in, out, n, MPI_DOUBLE, MPI_SUM, 0, MPI_COMM_WORLD); break;
+    case 1: MPI_Bcast(out, n, MPI_DOUBLE, root, MPI_COMM_WORLD); break;
+    case 2: MPI_Reduce(in, out, n, MPI_DOUBLE, MPI_SUM, root, MPI_COMM_WORLD); break;
     case 3: MPI_Allreduce(in, out, n, MPI_DOUBLE, MPI_SUM, MPI_COMM_WORLD); break;
-    case 4: MPI_Gather(in, block, MPI_DOUBLE, out, block, MPI_DOUBLE, 0, MPI_COMM_WORLD); break;
+    case 4: MPI_Gather(in, block, MPI_DOUBLE, out, block, MPI_DOUBLE, root, MPI_COMM_WORLD); break;
     case 5: MPI_Allgather(in, block, MPI_DOUBLE, out, block, MPI_DOUBLE, MPI_COMM_WORLD); break;
-    case 6: MPI_Scatter(in, block, MPI_DOUBLE, out, block, MPI_DOUBLE, 0, MPI_COMM_WORLD); break;
+    case 6: MPI_Scatter(in, block, MPI_DOUBLE, out, block, MPI_DOUBLE, root, MPI_COMM_WORLD); break;
     case 7: MPI_Alltoall(in, block, MPI_DOUBLE, out, block, MPI_DOUBLE, MPI_COMM_WORLD); break;
     case 8: MPI_Alltoallv(in, counts, places, MPI_DOUBLE, out, counts, places, MPI_DOUBLE, MPI_COMM_WORLD); break;
     case 9: MPI_Reduce_scatter_block(in, out, block, MPI_DOUBLE, MPI_SUM, MPI_COMM_WORLD); break;
     case 10: MPI_Scan(in, out, n, MPI_DOUBLE, MPI_SUM, MPI_COMM_WORLD); break;
+    case 11: MPI_Exscan(in, out, n, MPI_DOUBLE, MPI_SUM, MPI_COMM_WORLD); break;
     }
 }
 
@@ -38,10 +40,11 @@ int main(int count, char **words) {
     MPI_Comm_rank(MPI_COMM_WORLD, &me);
     MPI_Comm_size(MPI_COMM_WORLD, &all);
     double limit = (count > 1 ? atof(words[1]) : 60) * 1e-3;
+    root = count > 2 ? atoi(words[2]) : 0;
     char *in = malloc(MOST_BYTES), *out = malloc(MOST_BYTES);
     memset(out, 0, MOST_BYTES);
     for (int i = 0; i < 64; i++) MPI_Barrier(MPI_COMM_WORLD);
-    for (int kind = 0; kind < 11; kind++) {
+    for (int kind = 0; kind < KINDS; kind++) {
         for (int s = 0; s < (kind ? 5 : 1); s++) {
             int bytes = kind ? sizes[s] : 0, calls = 0, go = 1;
             for (int r = 0; r < all; r++) {

@@ -40,6 +40,9 @@ program test_fortran
     i = me
     call mpi_scan(me, i, 1, mpi_integer, mpi_sum, mpi_comm_world, error)
     call is(i == me * (me + 1) / 2)
+    i = me
+    call mpi_exscan(mpi_in_place, i, 1, mpi_integer, mpi_sum, mpi_comm_world, error)
+    call is(me == 0 .or. i == me * (me - 1) / 2)
   end do
   call mpi_finalize(error)
 contains

@@ -1,4 +1,4 @@
-/* Compares each collective that trimtab_mpi.c takes over with the MPI underneath (PMPI_), and tries what a drop-in must not break.
+/* Compares each collective that libtrimtab_mpi takes over with the MPI underneath (PMPI_), and tries what a drop-in must not break.
  *
  *     test_mpi same SEED ROUNDS    random calls; all ranks draw the same
  *     test_mpi mixed               ranks that name the same data by different types
@@ -6,8 +6,11 @@
  *     test_mpi errors              invalid arguments, user operators, intercommunicators
  *     test_mpi many                many communicators
  *     test_mpi early               ranks that finalize as soon as they may
- *     test_mpi dies                a rank is killed while the others wait in a collective */
+ *     test_mpi dies                a rank is killed while the others wait in a collective
+ *     test_mpi serialized          threads that call one after the other
+ *     test_mpi multiple            threads that call at the same time, each in a communicator of its own */
 #include <mpi.h>
+#include <pthread.h>
 #include <signal.h>
 #include <stdint.h>
 #include <stdio.h>
@@ -40,14 +43,19 @@ static int below(int bound) { return (int)(draw() % (uint64_t)bound); }
 enum { MOST = 40000 }; /* elements of a block */
 
 static const char *const names[] = {"barrier", "bcast",   "reduce",     "allreduce", "scan",     "reduce_scatter_block", "reduce_scatter", "gather",
-                                    "allgather", "scatter", "alltoall", "gatherv",   "allgatherv", "scatterv",             "alltoallv"};
-enum { KINDS = 15 };
+                                    "allgather", "scatter", "alltoall", "gatherv",   "allgatherv", "scatterv",             "alltoallv",      "alltoallw",
+                                    "exscan"};
+enum { BCAST = 1, REDUCE, REDUCE_SCATTER_BLOCK = 5, REDUCE_SCATTER, GATHERV = 11, ALLTOALLV = 14, ALLTOALLW, EXSCAN, KINDS };
 
 struct drawn {
     MPI_Datatype type;
     MPI_Op op;
     int count, root, in_place;
+    int large; /* by the function with large counts, if there is one */
 };
+
+static int combines(int kind) { return (kind >= REDUCE && kind <= REDUCE_SCATTER) || kind == EXSCAN; }
+static int varied(int kind) { return kind >= GATHERV && kind <= ALLTOALLW; }
 
 /* Fills a buffer so that sums and products of few ranks are exact in every order. */
 static void fill(void *buffer, size_t elements, MPI_Datatype type, int rank, int small) {
@@ -106,8 +114,14 @@ static int lay(int *of, int *at, int ranks) {
 static void call(int own, int kind, const struct drawn *d, const void *in, void *out, int me, int ranks, MPI_Comm comm) {
     const void *from = d->in_place ? MPI_IN_PLACE : in;
     int n = d->count, root = d->root, at_root = me == root, alike[64];
-    MPI_Datatype t = d->type;
-    for (int i = 0; i < ranks; i++) alike[i] = n;
+    MPI_Datatype t = d->type, types[64];
+    int bytes_places[64], bytes_to_places[64];
+    for (int i = 0; i < ranks; i++) {
+        alike[i] = n;
+        types[i] = t;
+        bytes_places[i] = places[i] * (int)extent_of(t);
+        bytes_to_places[i] = to_places[i] * (int)extent_of(t);
+    }
     switch (kind) {
     case 0: OK(BOTH(Barrier, comm)); break;
     case 1: OK(BOTH(Bcast, out, n, t, root, comm)); break;
@@ -128,8 +142,56 @@ static void call(int own, int kind, const struct drawn *d, const void *in, void 
     case 12: OK(BOTH(Allgatherv, from, counts[me], t, out, counts, places, t, comm)); break;
     case 13: OK(BOTH(Scatterv, in, counts, places, t, at_root && d->in_place ? MPI_IN_PLACE : out, counts[me], t, root, comm)); break;
     case 14: OK(BOTH(Alltoallv, from, counts, places, t, out, to_counts, to_places, t, comm)); break;
+    case 15: OK(BOTH(Alltoallw, from, counts, bytes_places, types, out, to_counts, bytes_to_places, types, comm)); break;
+    case 16: OK(BOTH(Exscan, from, out, n, t, d->op, comm)); break;
     }
 }
+
+#if MPI_VERSION >= 4
+/* The same call by the functions with large counts. */
+static void call_large(int kind, const struct drawn *d, const void *in, void *out, int me, int ranks, MPI_Comm comm) {
+    const void *from = d->in_place ? MPI_IN_PLACE : in, *from_root = me == d->root ? from : in;
+    void *to_root = me == d->root && d->in_place ? MPI_IN_PLACE : out;
+    MPI_Count n = d->count, alike[64], given[64], got[64];
+    MPI_Aint at[64], to_at[64], bytes_at[64], bytes_to_at[64];
+    MPI_Datatype t = d->type, types[64];
+    int root = d->root;
+    for (int i = 0; i < ranks; i++) {
+        alike[i] = n;
+        types[i] = t;
+        given[i] = counts[i];
+        got[i] = to_counts[i];
+        at[i] = places[i];
+        to_at[i] = to_places[i];
+        bytes_at[i] = at[i] * (MPI_Aint)extent_of(t);
+        bytes_to_at[i] = to_at[i] * (MPI_Aint)extent_of(t);
+    }
+    if (n % 2) alike[0] = n - 1;
+    switch (kind) {
+    case 0: OK(MPI_Barrier(comm)); break;
+    case 1: OK(MPI_Bcast_c(out, n, t, root, comm)); break;
+    case 2: OK(MPI_Reduce_c(from_root, me == root ? out : NULL, n, t, d->op, root, comm)); break;
+    case 3: OK(MPI_Allreduce_c(from, out, n, t, d->op, comm)); break;
+    case 4: OK(MPI_Scan_c(from, out, n, t, d->op, comm)); break;
+    case 5: OK(MPI_Reduce_scatter_block_c(from, out, n, t, d->op, comm)); break;
+    case 6: OK(MPI_Reduce_scatter_c(from, out, alike, t, d->op, comm)); break;
+    case 7: OK(MPI_Gather_c(from_root, n, t, out, n, t, root, comm)); break;
+    case 8: OK(MPI_Allgather_c(from, n, t, out, n, t, comm)); break;
+    case 9: OK(MPI_Scatter_c(in, n, t, to_root, n, t, root, comm)); break;
+    case 10: OK(MPI_Alltoall_c(from, n, t, out, n, t, comm)); break;
+    case 11: OK(MPI_Gatherv_c(from_root, given[me], t, out, given, at, t, root, comm)); break;
+    case 12: OK(MPI_Allgatherv_c(from, given[me], t, out, given, at, t, comm)); break;
+    case 13: OK(MPI_Scatterv_c(in, given, at, t, to_root, given[me], t, root, comm)); break;
+    case 14: OK(MPI_Alltoallv_c(from, given, at, t, out, got, to_at, t, comm)); break;
+    case 15: OK(MPI_Alltoallw_c(from, given, bytes_at, types, out, got, bytes_to_at, types, comm)); break;
+    case 16: OK(MPI_Exscan_c(from, out, n, t, d->op, comm)); break;
+    }
+}
+#else
+static void call_large(int kind, const struct drawn *d, const void *in, void *out, int me, int ranks, MPI_Comm comm) {
+    call(1, kind, d, in, out, me, ranks, comm);
+}
+#endif
 
 static int logical(MPI_Op op) { return op == MPI_LAND || op == MPI_LOR || op == MPI_LXOR; }
 
@@ -138,8 +200,8 @@ static void draw_type(struct drawn *d, int kind) {
     const MPI_Op ints[] = {MPI_SUM, MPI_MAX, MPI_MIN, MPI_PROD, MPI_BAND, MPI_BOR, MPI_BXOR, MPI_LAND, MPI_LOR, MPI_LXOR};
     d->op = MPI_SUM;
     /* MPICH 4.0 fails in its own scatter and alltoallv of such pairs. */
-    do d->type = all[below(kind >= 2 && kind <= 6 ? 9 : 11)];
-    while (d->type == MPI_DOUBLE_INT && (kind < 2 || kind > 6));
+    do d->type = all[below(combines(kind) ? 9 : 11)];
+    while (d->type == MPI_DOUBLE_INT && !combines(kind));
     if (d->type == MPI_DOUBLE_INT) d->op = below(2) ? MPI_MAXLOC : MPI_MINLOC;
     else if (d->type == MPI_DOUBLE || d->type == MPI_FLOAT) d->op = ints[below(4)];
     else if (d->type != MPI_C_DOUBLE_COMPLEX) d->op = ints[below(10)];
@@ -157,35 +219,39 @@ static void same(int rounds) {
     for (int round = 0; round < rounds; round++) {
         static const int sizes[] = {0, 1, 2, 7, 63, 500, 2049, 9000, MOST};
         MPI_Comm comm = comms[below(4)];
-        int kind = below(KINDS), me, ranks, v = kind >= 11;
+        int kind = below(KINDS), me, ranks, v = varied(kind), pairs = kind == ALLTOALLV || kind == ALLTOALLW;
         struct drawn d;
         OK(MPI_Comm_rank(comm, &me));
         OK(MPI_Comm_size(comm, &ranks));
         draw_type(&d, kind);
         d.count = sizes[below(9)];
         d.in_place = below(3) == 0;
-        if (kind == 2 && (ranks == 1 || d.op == MPI_MAXLOC || d.op == MPI_MINLOC)) d.in_place = 0;
+        d.large = below(2);
+        if (kind == REDUCE && (ranks == 1 || d.op == MPI_MAXLOC || d.op == MPI_MINLOC)) d.in_place = 0;
         d.root = below(world_size) % ranks;
         for (int r = 0; v && r < ranks; r++) {
-            int lesser = r < me ? r : me, greater = r < me ? me : r, symmetric = d.in_place && kind == 14;
-            counts[r] = kind == 14 ? size_of(symmetric ? lesser : me, symmetric ? greater : r, d.count, round) : size_of(r, 0, d.count, round);
-            to_counts[r] = kind == 14 ? size_of(symmetric ? lesser : r, symmetric ? greater : me, d.count, round) : counts[r];
+            int lesser = r < me ? r : me, greater = r < me ? me : r, symmetric = d.in_place && pairs;
+            counts[r] = pairs ? size_of(symmetric ? lesser : me, symmetric ? greater : r, d.count, round) : size_of(r, 0, d.count, round);
+            to_counts[r] = pairs ? size_of(symmetric ? lesser : r, symmetric ? greater : me, d.count, round) : counts[r];
         }
         lay(counts, places, ranks);
         lay(to_counts, to_places, ranks);
         size_t all = ((size_t)d.count + 4) * (size_t)ranks, used = all * extent_of(d.type);
         fill(in, all, d.type, me, d.op == MPI_PROD || logical(d.op));
         memset(ours, 0x5a, used);
-        if (d.in_place || kind == 1) {
+        if (d.in_place || kind == BCAST) {
             fill(ours, all, d.type, me, d.op == MPI_PROD || logical(d.op));
         }
         memcpy(mpis, ours, used);
         memcpy(kept, in, used);
-        call(1, kind, &d, in, ours, me, ranks, comm);
+        if (d.large) call_large(kind, &d, in, ours, me, ranks, comm);
+        else call(1, kind, &d, in, ours, me, ranks, comm);
         call(0, kind, &d, kept, mpis, me, ranks, comm);
         /* What lies behind the result of a reduce_scatter in place has no meaning. */
-        size_t compared = d.in_place && (kind == 5 || kind == 6) ? (size_t)(d.count > 0 ? d.count - (kind == 6 && d.count % 2) : 0) * extent_of(d.type) : used;
-        if (d.in_place && kind == 2 && me != d.root) compared = 0;
+        int scatters = kind == REDUCE_SCATTER_BLOCK || kind == REDUCE_SCATTER;
+        size_t compared = d.in_place && scatters ? (size_t)(d.count > 0 ? d.count - (kind == REDUCE_SCATTER && d.count % 2) : 0) * extent_of(d.type) : used;
+        if (d.in_place && kind == REDUCE && me != d.root) compared = 0;
+        if (kind == EXSCAN && me == 0) compared = 0;
         if (memcmp(ours, mpis, compared) || memcmp(in, kept, used)) {
             char text[300], name[MPI_MAX_OBJECT_NAME];
             int length;
@@ -250,6 +316,16 @@ static void mixed(void) {
         free(lines);
         free(whole);
     }
+    /* Data named by its address alone. */
+    MPI_Aint address;
+    MPI_Datatype there;
+    int one = 1, value = me == 0 ? 77 : -1;
+    OK(MPI_Get_address(&value, &address));
+    OK(MPI_Type_create_hindexed(1, &one, &address, MPI_INT, &there));
+    OK(MPI_Type_commit(&there));
+    OK(MPI_Bcast(MPI_BOTTOM, 1, there, 0, MPI_COMM_WORLD));
+    IS(value == 77);
+    OK(MPI_Type_free(&there));
     OK(MPI_Type_free(&column));
     OK(MPI_Type_free(&pairs));
 }
@@ -377,8 +453,77 @@ static void dies(void) {
     fprintf(stderr, "rank %d: a barrier without the last rank returned\n", world_rank);
 }
 
+/* ---- Threads */
+
+enum { THREADS = 3, CALLS = 150 };
+static MPI_Comm of_thread[THREADS];
+static pthread_mutex_t turn_lock = PTHREAD_MUTEX_INITIALIZER;
+static pthread_cond_t turn_changed = PTHREAD_COND_INITIALIZER;
+static int turn;
+
+/* A few collectives with known results. */
+static void known(MPI_Comm comm, int round) {
+    int root = round % world_size, value = world_rank == root ? round : -1, sum, all[64];
+    double half = world_rank * 0.5, total;
+    OK(MPI_Bcast(&value, 1, MPI_INT, root, comm));
+    IS(value == round);
+    OK(MPI_Allreduce(&half, &total, 1, MPI_DOUBLE, MPI_SUM, comm));
+    IS(total == world_size * (world_size - 1) / 4.0);
+    value = world_rank + round;
+    OK(MPI_Allgather(&value, 1, MPI_INT, all, 1, MPI_INT, comm));
+    for (int r = 0; r < world_size; r++) IS(all[r] == r + round);
+    OK(MPI_Exscan(&value, &sum, 1, MPI_INT, MPI_SUM, comm));
+    IS(world_rank == 0 || sum == world_rank * (world_rank - 1) / 2 + world_rank * round);
+}
+
+/* Calls in the communicator of this thread while other threads do so, and messages to itself and the next rank. */
+static void *at_once(void *number) {
+    int thread = (int)(intptr_t)number, next = (world_rank + 1) % world_size, before = (world_rank + world_size - 1) % world_size;
+    static __thread int out[5000], in[5000];
+    for (int round = 0; round < CALLS; round++) {
+        known(of_thread[thread], round);
+        if (round % 10) continue;
+        for (int i = 0; i < 5000; i++) out[i] = thread * 100000 + world_rank * 10000 + i;
+        OK(MPI_Sendrecv(out, 5000, MPI_INT, next, thread, in, 5000, MPI_INT, before, thread, MPI_COMM_WORLD, MPI_STATUS_IGNORE));
+        for (int i = 0; i < 5000; i++) IS(in[i] == thread * 100000 + before * 10000 + i);
+    }
+    return NULL;
+}
+
+/* Every thread calls in its turn, and so in each communicator. */
+static void *in_turn(void *number) {
+    int thread = (int)(intptr_t)number;
+    for (int round = thread; round < CALLS; round += THREADS) {
+        pthread_mutex_lock(&turn_lock);
+        while (turn != round) pthread_cond_wait(&turn_changed, &turn_lock);
+        known(of_thread[round / 2 % THREADS], round);
+        turn = round + 1;
+        pthread_cond_broadcast(&turn_changed);
+        pthread_mutex_unlock(&turn_lock);
+    }
+    return NULL;
+}
+
+static void threads(void *(*work)(void *)) {
+    pthread_t all[THREADS];
+    for (int t = 0; t < THREADS; t++) OK(MPI_Comm_dup(MPI_COMM_WORLD, &of_thread[t]));
+    for (intptr_t t = 0; t < THREADS; t++) IS(pthread_create(&all[t], NULL, work, (void *)t) == 0);
+    for (int t = 0; t < THREADS; t++) IS(pthread_join(all[t], NULL) == 0);
+    /* The threads that made the teams have ended: the teams stay, also when ranks wait long enough to look for those that died. */
+    for (int round = 0; round < 6; round++) {
+        known(of_thread[round % THREADS], round);
+        if (world_rank == 0) usleep(60000);
+    }
+    for (int t = 0; t < THREADS; t++) OK(MPI_Comm_free(&of_thread[t]));
+}
+
 int main(int count, char **words) {
-    OK(MPI_Init(&count, &words));
+    int level = MPI_THREAD_SINGLE, given;
+    if (count > 1 && !strcmp(words[1], "serialized")) level = MPI_THREAD_SERIALIZED;
+    if (count > 1 && !strcmp(words[1], "multiple")) level = MPI_THREAD_MULTIPLE;
+    if (level == MPI_THREAD_SINGLE) OK(MPI_Init(&count, &words));
+    else OK(MPI_Init_thread(&count, &words, level, &given));
+    IS(level == MPI_THREAD_SINGLE || given >= level);
     OK(MPI_Comm_rank(MPI_COMM_WORLD, &world_rank));
     OK(MPI_Comm_size(MPI_COMM_WORLD, &world_size));
     const char *what = count > 1 ? words[1] : "";
@@ -391,6 +536,8 @@ int main(int count, char **words) {
     else if (!strcmp(what, "many")) many();
     else if (!strcmp(what, "early")) early();
     else if (!strcmp(what, "dies")) dies();
+    else if (!strcmp(what, "serialized")) threads(in_turn);
+    else if (!strcmp(what, "multiple")) threads(at_once);
     else wrong("an argument as in the first lines of test_mpi.c", __LINE__);
     OK(MPI_Finalize());
     return 0;

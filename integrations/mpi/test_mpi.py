@@ -9,6 +9,7 @@ import re
 import shutil
 import signal
 import subprocess
+import sys
 import tempfile
 import unittest
 from pathlib import Path
@@ -47,6 +48,7 @@ def wheel(name):
     return found[0] if found else Path("/nonexistent")
 
 
+MPI4PY = TARGET / "wheels/mpi4py"
 ALL = [
     Mpi("openmpi-4", "mpicc.openmpi", "mpirun.openmpi", OPEN_MPI, ROOT | ALONE),
     Mpi("mpich-4", "mpicc.mpich", "mpiexec.mpich"),
@@ -70,7 +72,7 @@ class WithTeams:
         folder = cls.folder.name
         cls.environment = os.environ | cls.mpi.environment
         build = ["make", "-s", "-C", HERE, f"MPICC={cls.mpi.compiler}", f"BUILD={folder}", f"TEAM={TARGET}/debug", "CFLAGS=-O1 -g -Werror"]
-        compile = [cls.mpi.compiler, "-std=gnu11", "-O1", "-g", "-Wall", "-Wextra", "-Werror", HERE / "test_mpi.c", "-o", f"{folder}/test"]
+        compile = [cls.mpi.compiler, "-std=gnu11", "-O1", "-g", "-Wall", "-Wextra", "-Werror", "-pthread", HERE / "test_mpi.c", "-o", f"{folder}/test"]
         for command in (build, compile):
             done = subprocess.run(command, env=cls.environment, capture_output=True, text=True, timeout=LIMIT)
             if done.returncode:
@@ -130,6 +132,33 @@ class WithTeams:
         by_team, _ = self.counts(3, "early")
         self.assertGreater(by_team, 2)
 
+    def test_threads_that_call_one_after_the_other(self):
+        for ranks in (2, 3):
+            by_team, _ = self.counts(ranks, "serialized")
+            self.assertGreater(by_team, 590)
+
+    def test_threads_that_call_at_the_same_time(self):
+        for ranks in (2, 3):
+            by_team, _ = self.counts(ranks, "multiple")
+            self.assertGreater(by_team, 1700)
+
+    def test_mpi4py(self):
+        """It asks for threads that call at the same time, and uses the functions with large counts where there are some."""
+        if not MPI4PY.is_dir():
+            self.skipTest("the wheel of mpi4py is not here: scripts/wheels")
+        linked = subprocess.run(["ldd", self.library], check=True, capture_output=True, text=True).stdout
+        mpi = Path(re.search(r"libmpi\S* => (\S+)", linked)[1])
+        # Debian's MPICH has another name than the wheel looks for.
+        names = Path(self.folder.name) / "names"
+        names.mkdir()
+        if "libmpich" in mpi.name:
+            (names / "libmpi.so.12").symlink_to(mpi)
+        with mock.patch.object(type(self), "program", sys.executable):
+            by_team, by_mpi = self.counts(3, HERE / "mpi4py_program.py", PYTHONPATH=str(MPI4PY), MPI4PY_LIBMPI=str(mpi),
+                                          LD_LIBRARY_PATH=f"{names}:{os.environ.get('LD_LIBRARY_PATH', '')}", PYTHONDONTWRITEBYTECODE="1")
+        self.assertGreater(by_team, 500)
+        self.assertLess(by_mpi, 60)
+
     def test_a_killed_rank_ends_the_program(self):
         status, output = self.start(3, "dies")
         self.assertNotEqual(status, 0)
@@ -148,7 +177,7 @@ class WithTeams:
             self.assertEqual(done.returncode, 0, done.stderr)
             with mock.patch.object(type(self), "program", program):
                 by_team, by_mpi = self.counts(3)
-            self.assertEqual((by_team, by_mpi), (20 * 8 - 1, 1), module)
+            self.assertEqual((by_team, by_mpi), (20 * 9 - 1, 1), module)
 
     def test_one_word_leaves_everything_to_mpi(self):
         by_team, by_mpi = self.counts(2, "mixed", TRIMTAB_MPI="off")
@@ -176,7 +205,7 @@ class Started(unittest.TestCase):
             (TARGET / "debug/trimtab", "bin/trimtab"),
             (TARGET / "debug/trimtab-discover", "libexec/trimtab/trimtab-discover"),
             (TARGET / "debug/libtrimtab_team_c.so", "lib/libtrimtab_team.so.0"),
-            (HERE / "trimtab_mpi.c", "lib/trimtab/mpi/trimtab_mpi.c"),
+            *((file, f"lib/trimtab/mpi/src/{file.name}") for file in (HERE / "src").iterdir()),
             (HERE / "trimtab-teams", "lib/trimtab/mpi/trimtab-teams"),
             (HERE / "../../include/trimtab/team.h", "include/trimtab/team.h"),
         ):
@@ -185,7 +214,7 @@ class Started(unittest.TestCase):
             shutil.copy(part, to)
         (cls.folder / "ledger").mkdir()
         for mpi in cls.mpis:
-            build = [mpi.compiler, "-std=gnu11", "-O1", HERE / "test_mpi.c", "-o", cls.folder / f"test-{mpi.name}"]
+            build = [mpi.compiler, "-std=gnu11", "-O1", "-pthread", HERE / "test_mpi.c", "-o", cls.folder / f"test-{mpi.name}"]
             subprocess.run(build, check=True, timeout=LIMIT)
 
     def run_teams(self, mpi, *options, words=("mixed",), **variables):
@@ -201,7 +230,7 @@ class Started(unittest.TestCase):
                 done = self.run_teams(mpi, "--teams")
                 self.assertEqual(done.returncode, 0, done.stderr)
                 self.assertRegex(done.stderr, r"trimtab-teams: teams carry out collectives of ranks on this machine \(/.*/libmpi")
-                self.assertRegex(done.stderr, r"collectives of rank 0: 159 by teams, 1 by MPI")
+                self.assertRegex(done.stderr, r"collectives of rank 0: 160 by teams, 1 by MPI")
         built = list((self.folder / "cache/trimtab/mpi").glob("*/libtrimtab_mpi.so"))
         self.assertEqual(len(built), len(self.mpis))
 
@@ -234,7 +263,7 @@ class Started(unittest.TestCase):
         done = self.run_teams(self.mpis[0], "--teams", MPICC=self.mpis[1].compiler)
         self.assertEqual(done.returncode, 0, done.stderr)
         # The compiler that fits is found after the one that does not.
-        self.assertIn("159 by teams", done.stderr)
+        self.assertIn("160 by teams", done.stderr)
 
 
 if __name__ == "__main__":

@@ -16,8 +16,10 @@ from .test_release import ROOT, load
 
 wheel = load("wheel")
 TOP = "trimtab-1.2.3-x86_64-linux"
-PROGRAMS = ("bin/trimtab", "bin/trimtab-lab", "libexec/trimtab/trimtab-discover")
-FILES = ("lib/trimtab/libtrimtab_shim.so", "lib/trimtab/libtrimtab_shim_blas.so", "lib/libtrimtab_team.so.0", "lib/systemd/system/trimtab.service", "include/trimtab/team.h",
+PROGRAMS = ("bin/trimtab", "bin/trimtab-lab", "libexec/trimtab/trimtab-discover", "lib/trimtab/mpi/trimtab-teams")
+# What `trimtab run --teams` compiles.
+SOURCES = tuple(f"lib/trimtab/mpi/src/{path.name}" for path in sorted((ROOT / "integrations/mpi/src").iterdir()))
+FILES = SOURCES + ("lib/trimtab/libtrimtab_shim.so", "lib/trimtab/libtrimtab_shim_blas.so", "lib/libtrimtab_team.so.0", "lib/systemd/system/trimtab.service", "include/trimtab/team.h",
          "share/man/man1/trimtab.1", "share/doc/trimtab/LICENSE-MIT", "share/doc/trimtab/third-party-licences.txt",
          "share/doc/trimtab/sbom.cdx.json", "share/doc/trimtab/README.md")
 
@@ -58,8 +60,11 @@ class Wheels(unittest.TestCase):
             times = {entry.date_time for entry in written.infolist()}
         data, info = "trimtab-1.2.3.data", "trimtab-1.2.3.dist-info"
         self.assertEqual({name for name, mode in modes.items() if mode == 0o100755},
-                         {f"{data}/scripts/trimtab", f"{data}/scripts/trimtab-lab", f"{data}/data/libexec/trimtab/trimtab-discover"})
+                         {f"{data}/scripts/trimtab", f"{data}/scripts/trimtab-lab", f"{data}/data/libexec/trimtab/trimtab-discover",
+                          f"{data}/data/lib/trimtab/mpi/trimtab-teams"})
+        self.assertIn("lib/trimtab/mpi/src/trimtab_mpi.h", SOURCES)
         self.assertEqual({name for name, mode in modes.items() if mode == 0o100644},
+                         {f"{data}/data/{name}" for name in SOURCES} |
                          {f"{data}/data/lib/trimtab/libtrimtab_shim.so", f"{data}/data/lib/trimtab/libtrimtab_shim_blas.so", f"{data}/data/share/man/man1/trimtab.1", "trimtab_team/__init__.py",
                           "trimtab_team/_native.abi3.so", f"{info}/licenses/LICENSE-MIT", f"{info}/licenses/third-party-licences.txt",
                           f"{info}/sboms/trimtab.cdx.json", f"{info}/sboms/trimtab_team.cdx.json", f"{info}/RECORD"})
@@ -101,7 +106,7 @@ class Wheels(unittest.TestCase):
             wheel.python_version("1.2.3-nightly")
 
     def test_archives_without_a_part_and_other_modules_are_refused(self):
-        for part in ("bin/trimtab", "lib/trimtab/libtrimtab_shim.so", "lib/trimtab/libtrimtab_shim_blas.so"):
+        for part in ("bin/trimtab", "lib/trimtab/libtrimtab_shim.so", "lib/trimtab/libtrimtab_shim_blas.so", "lib/trimtab/mpi/trimtab-teams"):
             with self.assertRaises(SystemExit) as refusal:
                 wheel.of_archive(self.archive([name for name in PROGRAMS + FILES if name != part]), TOP, "1.2.3")
             self.assertIn(part.rsplit("/", 1)[-1], str(refusal.exception))

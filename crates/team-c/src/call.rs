@@ -1,7 +1,8 @@
 //! Collective calls from C: one structure describes any collective, blocking or started.
 
 use crate::handles::{check_address, write_result};
-use crate::rank::{Mine, of_rank};
+use crate::mine::Mine;
+use crate::rank::of_rank;
 use crate::sized::{SelfSized, read_sized};
 use std::ffi::{c_int, c_void};
 use trimtab_team::reduce::Own;

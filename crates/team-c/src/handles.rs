@@ -8,6 +8,11 @@ use trimtab_team::{Error, Result};
 /// The next number; never zero, and never the same again, in any thread.
 static NEXT: AtomicU64 = AtomicU64::new(1);
 
+/// Returns a number for an object.
+pub(crate) fn next_number() -> u64 {
+    NEXT.fetch_add(1, Ordering::Relaxed)
+}
+
 /// Objects of one kind by number.
 pub(crate) struct Handles<T> {
     what: &'static str,
@@ -20,12 +25,22 @@ impl<T> Handles<T> {
     }
 
     pub(crate) fn add(&mut self, thing: T) -> u64 {
-        let number = NEXT.fetch_add(1, Ordering::Relaxed);
-        self.all.insert(number, thing);
+        let number = next_number();
+        self.put(number, thing);
         number
     }
 
-    fn none(&self, number: u64) -> Error {
+    /// Adds an object under a number from [`next_number`].
+    pub(crate) fn put(&mut self, number: u64, thing: T) {
+        self.all.insert(number, thing);
+    }
+
+    pub(crate) fn find(&self, number: u64) -> Option<&T> {
+        self.all.get(&number)
+    }
+
+    /// Returns the error for a number without an object.
+    pub(crate) fn none(&self, number: u64) -> Error {
         Error::Argument(format!("{number} is not a {}, was freed, or belongs to another thread", self.what))
     }
 

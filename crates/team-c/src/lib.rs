@@ -2,7 +2,8 @@
 //! decisions of its own.
 //!
 //! **Idea.** Handles are numbers, not addresses. A team's handle is valid in the whole process. A
-//! handle of a rank or of its objects is valid only in the thread that joined. A call with a freed
+//! handle of a rank or of its objects is valid only in the thread that joined, unless the rank is
+//! its process's (`trimtab_team_join_process`). A call with a freed
 //! handle, a handle of another thread or an arbitrary number therefore returns an error and does
 //! not crash.
 //!
@@ -41,6 +42,8 @@ mod call;
 mod code;
 mod handles;
 mod locked;
+mod mine;
+mod process_rank;
 mod rank;
 mod sized;
 mod team;

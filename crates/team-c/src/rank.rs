@@ -1,32 +1,36 @@
-//! Ranks of the calling thread: one for each team that it has joined, with started calls and
-//! blocks.
+//! Ranks that the calling thread may use: one for each team that it has joined, with started calls
+//! and blocks, and those of its process.
 
 use crate::code::{entry, guarded, poisoned};
-use crate::handles::{Handles, check_address, write_result, write_text};
-use std::cell::{Cell, RefCell};
+use crate::handles::{Handles, check_address, next_number, write_result, write_text};
+use crate::mine::Mine;
+use crate::process_rank::{self, ProcessRank};
+use std::cell::RefCell;
 use std::ffi::{c_char, c_int, c_void};
 use std::rc::Rc;
-use std::sync::{LazyLock, Mutex, PoisonError};
+use std::sync::{Arc, LazyLock, Mutex, PoisonError};
 use std::time::Duration;
-use trimtab_team::{Error, Kind, PendingCall, Rank, Result, Shared, View};
+use trimtab_team::{Error, Kind, Rank, Result, View};
 
-/// Rank of this thread, with its started calls and allocated blocks.
-pub(crate) struct Mine {
-    pub(crate) rank: Rank,
-    pub(crate) requests: RefCell<Handles<PendingCall>>,
-    blocks: RefCell<Handles<Shared<u8>>>,
-    /// Whether something panicked in a call of this rank: its progress is not known any more.
-    poisoned: Cell<bool>,
+/// A rank that a thread may use.
+#[derive(Clone)]
+enum Usable {
+    OfThread(Rc<Mine>),
+    OfProcess(Arc<ProcessRank>),
 }
 
-/// The ranks of a thread.
-struct Ranks(RefCell<Handles<Rc<Mine>>>);
+/// The ranks of a thread, and those of the process that it has used.
+struct Ranks(RefCell<Handles<Usable>>);
 
 impl Drop for Ranks {
     fn drop(&mut self) {
         // Started calls are not continued when the thread ends: their buffers may have been on the
         // stack.
-        self.0.get_mut().all().for_each(|mine| mine.rank.abandon());
+        for usable in self.0.get_mut().all() {
+            if let Usable::OfThread(mine) = usable {
+                mine.rank.abandon();
+            }
+        }
     }
 }
 
@@ -44,13 +48,27 @@ fn ending<T>(_: T) -> Error {
 /// Runs the body of an exported function on a rank. After a panic the other ranks get the error
 /// that this rank is gone, and from then on it can only leave.
 pub(crate) fn of_rank(handle: u64, work: impl FnOnce(&Mine) -> Result<()>) -> c_int {
-    let mine = match rank(handle) {
-        Ok(mine) if mine.poisoned.get() => return poisoned(),
-        Ok(mine) => mine,
+    let usable = match rank(handle) {
+        Ok(usable) => usable,
         Err(error) => return entry(|| Err(error)),
     };
+    let used;
+    let mine = match &usable {
+        Usable::OfThread(mine) => &**mine,
+        Usable::OfProcess(rank) => {
+            used = match rank.enter() {
+                Ok(used) => used,
+                Err(error) => return entry(|| Err(error)),
+            };
+            let Some(mine) = used.mine() else { return entry(|| Err(left(handle))) };
+            mine
+        }
+    };
+    if mine.poisoned.get() {
+        return poisoned();
+    }
     guarded(
-        || work(&mine),
+        || work(mine),
         || {
             mine.poisoned.set(true);
             mine.rank.resign();
@@ -61,35 +79,75 @@ pub(crate) fn of_rank(handle: u64, work: impl FnOnce(&Mine) -> Result<()>) -> c_
 
 /// Returns the rank of a handle. Inlined, since each call of a team begins with it.
 #[inline(always)]
-fn rank(handle: u64) -> Result<Rc<Mine>> {
-    RANKS.try_with(|ranks| ranks.0.borrow().get(handle).cloned()).map_err(ending)?
+fn rank(handle: u64) -> Result<Usable> {
+    let own = RANKS.try_with(|ranks| ranks.0.borrow().find(handle).cloned()).map_err(ending)?;
+    own.map_or_else(|| rank_of_process(handle), Ok)
+}
+
+/// Returns the process's rank of a handle, which the thread finds by itself from then on.
+#[cold]
+fn rank_of_process(handle: u64) -> Result<Usable> {
+    let found = process_rank::find(handle).map(Usable::OfProcess);
+    let noted = RANKS.try_with(|ranks| {
+        let mut ranks = ranks.0.borrow_mut();
+        let usable = found.ok_or_else(|| ranks.none(handle))?;
+        ranks.put(handle, usable.clone());
+        Ok(usable)
+    });
+    noted.map_err(ending)?
+}
+
+/// Returns the error for a rank of the process that has left, which this thread then forgets.
+fn left(handle: u64) -> Error {
+    RANKS
+        .try_with(|ranks| {
+            let mut ranks = ranks.0.borrow_mut();
+            let _ = ranks.take(handle);
+            ranks.none(handle)
+        })
+        .unwrap_or_else(ending)
 }
 
 /// Keeps a rank for this thread. Ranks that the thread has not left when it ends leave then.
 pub(crate) fn keep_rank(rank: Rank) -> Result<u64> {
-    let mine = Rc::new(Mine {
-        rank,
-        requests: RefCell::new(Handles::new("request")),
-        blocks: RefCell::new(Handles::new("block")),
-        poisoned: Cell::new(false),
-    });
+    let mine = Usable::OfThread(Rc::new(Mine::new(rank, false)));
     RANKS.try_with(|ranks| ranks.0.borrow_mut().add(mine)).map_err(ending)
+}
+
+/// Keeps a rank for this process, until it leaves or the process ends.
+pub(crate) fn keep_rank_of_process(rank: Rank) -> u64 {
+    let handle = next_number();
+    process_rank::keep(handle, Mine::new(rank, true));
+    handle
 }
 
 fn take(handle: u64) -> Result<Rank> {
     let busy = || Error::Refused("the rank is in the middle of a call".to_owned());
-    // The table has one reference, and this function another: a third is a call's.
-    if Rc::strong_count(&rank(handle)?) > 2 {
-        return Err(busy());
+    match rank(handle)? {
+        Usable::OfProcess(_) => return Err(only_of_threads("continues as another one")),
+        // The table has one reference, and this function another: a third is a call's.
+        Usable::OfThread(mine) if Rc::strong_count(&mine) > 2 => return Err(busy()),
+        Usable::OfThread(_) => {}
     }
-    let mine = RANKS.try_with(|ranks| ranks.0.borrow_mut().take(handle)).map_err(ending)??;
-    Rc::try_unwrap(mine).map(|mine| mine.rank).map_err(|_| busy())
+    match RANKS.try_with(|ranks| ranks.0.borrow_mut().take(handle)).map_err(ending)?? {
+        Usable::OfThread(mine) => Rc::try_unwrap(mine).map(|mine| mine.rank).map_err(|_| busy()),
+        Usable::OfProcess(_) => Err(busy()),
+    }
+}
+
+/// Returns the error for a call that would make another rank of a rank of the process.
+fn only_of_threads(what: &str) -> Error {
+    Error::Refused(format!("only a rank of a thread {what}, and this one is its process's"))
 }
 
 /// Leaves the team; blocks and requests of the rank become invalid.
 #[unsafe(no_mangle)]
 pub extern "C" fn trimtab_rank_leave(handle: u64) -> c_int {
-    entry(|| take(handle).map(drop))
+    entry(|| {
+        let Some(outcome) = process_rank::leave(handle) else { return take(handle).map(drop) };
+        let _ = RANKS.try_with(|ranks| ranks.0.borrow_mut().take(handle));
+        outcome
+    })
 }
 
 /// # Safety
@@ -166,6 +224,9 @@ pub unsafe extern "C" fn trimtab_split(
 ) -> c_int {
     of_rank(handle, |mine| {
         check_address(part)?;
+        if mine.of_process {
+            return Err(only_of_threads("has parts"));
+        }
         let colour = match colour {
             -1 => None,
             colour => Some(
@@ -183,7 +244,7 @@ pub unsafe extern "C" fn trimtab_split(
 /// # Safety
 /// `left` is null or valid for writing.
 unsafe fn replaced(handle: u64, left: *mut u64, work: impl FnOnce(Rank) -> Result<Rank>) -> c_int {
-    if rank(handle).is_ok_and(|mine| mine.poisoned.get()) {
+    if matches!(rank(handle), Ok(Usable::OfThread(mine)) if mine.poisoned.get()) {
         return poisoned();
     }
     entry(|| {
@@ -363,6 +424,45 @@ mod tests {
                 assert_eq!((number, trimtab_rank_leave(handle)), (7, 0));
                 assert_eq!(trimtab_rank_leave(handle), 7);
             });
+        });
+    }
+
+    #[test]
+    fn threads_use_a_rank_of_the_process_one_after_the_other() {
+        const ARGUMENT: c_int = 7;
+        const REFUSED: c_int = 10;
+        let team = Team::new(Options { heap: 4096, cell: 1024, ..Options::new(1) }).unwrap();
+        let made = std::thread::scope(|scope| {
+            let join = || keep_rank_of_process(team.join_process(Some(0)).unwrap());
+            scope.spawn(join).join().unwrap()
+        });
+        // The thread that joined has ended.
+        assert_eq!(trimtab_barrier(made), 0);
+        std::thread::scope(|scope| scope.spawn(|| assert_eq!(trimtab_barrier(made), 0)).join().unwrap());
+        // While one is in a call, another one is refused, and so is a call within the call.
+        let within = of_rank(made, |_| {
+            std::thread::scope(|scope| {
+                scope.spawn(|| {
+                    assert_eq!(trimtab_barrier(made), REFUSED);
+                    assert!(words().contains("one thread at a time"), "{}", words());
+                    assert_eq!(trimtab_rank_leave(made), REFUSED);
+                });
+            });
+            assert_eq!(trimtab_barrier(made), REFUSED);
+            Ok(())
+        });
+        assert_eq!(within, 0);
+        let mut other = 0;
+        // SAFETY: memory of this function.
+        unsafe {
+            assert_eq!(trimtab_split(made, 0, 0, 0, &raw mut other), REFUSED);
+            assert_eq!(trimtab_shrink(made, 0, &raw mut other), REFUSED);
+        }
+        assert!(words().contains("rank of a thread"), "{}", words());
+        assert_eq!((trimtab_barrier(made), trimtab_rank_leave(made)), (0, 0));
+        assert_eq!((trimtab_barrier(made), trimtab_rank_leave(made)), (ARGUMENT, ARGUMENT));
+        std::thread::scope(|scope| {
+            scope.spawn(|| assert_eq!(trimtab_barrier(made), ARGUMENT)).join().unwrap()
         });
     }
 }

@@ -3,7 +3,7 @@
 use crate::code::entry;
 use crate::handles::{Handles, check_address, write_result, write_text};
 use crate::locked::Locked;
-use crate::rank::keep_rank;
+use crate::rank::{keep_rank, keep_rank_of_process};
 use crate::sized::{SelfSized, read_sized, write_sized};
 use std::ffi::{CStr, c_char, c_int};
 use std::path::Path;
@@ -260,6 +260,21 @@ pub unsafe extern "C" fn trimtab_team_join(team: u64, number: i64, rank: *mut u6
         let joined = team.join(wanted(number)?)?;
         // SAFETY: the caller's promise.
         unsafe { write_result(rank, keep_rank(joined)?) }
+    })
+}
+
+/// Makes this process a rank, which its threads use one at a time.
+///
+/// # Safety
+/// `rank` is null or valid for writing.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn trimtab_team_join_process(team: u64, number: i64, rank: *mut u64) -> c_int {
+    entry(|| {
+        let team = teams(|teams| teams.get(team).cloned())?;
+        check_address(rank)?;
+        let joined = team.join_process(wanted(number)?)?;
+        // SAFETY: the caller's promise.
+        unsafe { write_result(rank, keep_rank_of_process(joined)) }
     })
 }
 

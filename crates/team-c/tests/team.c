@@ -52,6 +52,9 @@ static void collectives(trimtab_rank rank, uint32_t me) {
         for (size_t i = 0; i < n; i++) IS(out[i] == 3000000.0 + 3.0 * (double)i);
         OK(trimtab_scan(rank, in, out, n, TRIMTAB_F64, TRIMTAB_MAX, TRIMTAB_LOOSE));
         for (size_t i = 0; i < n; i++) IS(out[i] == in[i]);
+        OK(trimtab_exscan(rank, in, out, n, TRIMTAB_F64, TRIMTAB_SUM, TRIMTAB_MINE));
+        /* Rank 0 keeps the result of the scan. */
+        for (size_t i = 0; i < n; i++) IS(out[i] == (me == 0 ? in[i] : me == 1 ? (double)i : 1000000.0 + 2.0 * (double)i));
         OK(trimtab_reduce(rank, in, me == 1 ? out : NULL, n, TRIMTAB_F64, TRIMTAB_MIN, 1, TRIMTAB_STRICT));
         for (size_t i = 0; me == 1 && i < n; i++) IS(out[i] == (double)i);
         OK(trimtab_alltoall(rank, in, out, n, TRIMTAB_F64, TRIMTAB_MINE));
@@ -392,6 +395,47 @@ static void processes(const char *program) {
     FAILS(TRIMTAB_ARGUMENT, trimtab_team_free(pair));
 }
 
+/* Ranks of the process: joined by threads that end, used by others. */
+static void *joins(void *number) {
+    uint32_t me = (uint32_t)(intptr_t)number;
+    OK(trimtab_team_join_process(team, me, &ranks[me]));
+    return NULL;
+}
+
+static void *uses(void *number) {
+    uint32_t me = (uint32_t)(intptr_t)number;
+    for (int round = 0; round < 100; round++) {
+        int64_t value = me + round, sum = 0;
+        OK(trimtab_allreduce(ranks[me], &value, &sum, 1, TRIMTAB_I64, TRIMTAB_SUM, TRIMTAB_MINE));
+        IS(sum == 1 + 2 * round);
+    }
+    return NULL;
+}
+
+static void ranks_of_the_process(void) {
+    struct trimtab_team_options options;
+    pthread_t threads[2];
+    OK(trimtab_team_options_init(&options, 2));
+    OK(trimtab_team_new(&options, &team));
+    FAILS(TRIMTAB_ARGUMENT, trimtab_team_join_process(team, 2, &ranks[0]));
+    FAILS(TRIMTAB_ARGUMENT, trimtab_team_join_process(team, 0, NULL));
+    for (intptr_t turn = 0; turn < 3; turn++) {
+        for (intptr_t i = 0; i < 2; i++) pthread_create(&threads[i], NULL, turn ? uses : joins, (void *)i);
+        for (int i = 0; i < 2; i++) pthread_join(threads[i], NULL);
+    }
+    int status;
+    pid_t child = fork();
+    if (child == 0) {
+        alarm(20);
+        FAILS(TRIMTAB_FORKED, trimtab_barrier(ranks[0]));
+        _exit(0);
+    }
+    IS(waitpid(child, &status, 0) == child && WIFEXITED(status) && WEXITSTATUS(status) == 0);
+    for (int i = 0; i < 2; i++) OK(trimtab_rank_leave(ranks[i]));
+    FAILS(TRIMTAB_ARGUMENT, trimtab_rank_leave(ranks[0]));
+    OK(trimtab_team_free(team));
+}
+
 /* A child that is forked while other threads use the table of teams finds the table consistent. */
 static volatile int looking;
 static void *looks(void *nothing) {
@@ -469,6 +513,7 @@ int main(int count, char **words) {
     for (intptr_t i = 0; i < 2; i++) pthread_create(&threads[i], NULL, ends, (void *)i);
     for (int i = 0; i < 2; i++) pthread_join(threads[i], NULL);
     OK(trimtab_team_free(team));
+    ranks_of_the_process();
     processes(words[0]);
     return 0;
 }

@@ -165,7 +165,8 @@ impl CallClass {
         let combines = kind == Kind::Reduce as u64
             || kind == Kind::Allreduce as u64
             || kind == Kind::ReduceScatter as u64
-            || kind == Kind::Scan as u64;
+            || kind == Kind::Scan as u64
+            || kind == Kind::Exscan as u64;
         let elements = what >> 8 & 0xff;
         let own = what >> 16 & 0xff == 15;
         combines

@@ -43,11 +43,13 @@ pub enum Kind {
     Alltoall,
     /// The elements of ranks 0 to this one, combined.
     Scan,
+    /// The elements of the ranks before this one, combined; nothing for rank 0.
+    Exscan,
 }
 
 impl Kind {
     /// All kinds.
-    pub const ALL: [Self; 10] = [
+    pub const ALL: [Self; 11] = [
         Self::Barrier,
         Self::Broadcast,
         Self::Reduce,
@@ -58,6 +60,7 @@ impl Kind {
         Self::Scatter,
         Self::Alltoall,
         Self::Scan,
+        Self::Exscan,
     ];
 
     /// Returns its name in messages, tables and the C interface. [`Kind`] has an example.
@@ -73,6 +76,7 @@ impl Kind {
             Self::Scatter => "scatter",
             Self::Alltoall => "alltoall",
             Self::Scan => "scan",
+            Self::Exscan => "exscan",
         }
     }
 
@@ -83,7 +87,7 @@ impl Kind {
 
     /// Returns whether elements are combined. [`Kind`] has an example.
     pub fn combines(self) -> bool {
-        matches!(self, Self::Reduce | Self::Allreduce | Self::ReduceScatter | Self::Scan)
+        matches!(self, Self::Reduce | Self::Allreduce | Self::ReduceScatter | Self::Scan | Self::Exscan)
     }
 
     /// Returns the number of elements that a rank gives and the number that it gets, for blocks of
@@ -96,7 +100,7 @@ impl Kind {
             // One buffer, which is both.
             Self::Broadcast => (at_root(count), count),
             Self::Reduce => (count, at_root(count)),
-            Self::Allreduce | Self::Scan => (count, count),
+            Self::Allreduce | Self::Scan | Self::Exscan => (count, count),
             Self::ReduceScatter => (all, count),
             Self::Gather => (count, at_root(all)),
             Self::Allgather => (count, all),

@@ -60,7 +60,8 @@ fn part(call: &CollectiveCall, me: u32) -> RankPart {
         Kind::Scatter => {
             RankPart { shared_out: true, ..part(RoundData::Nothing, Takes::Of(root), Uses::Copies) }
         }
-        Kind::Scan => part(RoundData::Block, Takes::UpTo(me), Uses::Folds),
+        Kind::Scan => part(RoundData::Block, Takes::Before(me + 1), Uses::Folds),
+        Kind::Exscan => part(RoundData::Block, Takes::Before(me), Uses::Folds),
     }
 }
 

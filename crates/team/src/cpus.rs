@@ -51,7 +51,7 @@ pub(crate) fn quota() -> Option<u32> {
     least
 }
 
-/// Reader of the number of the CPU on which the thread runs that made it.
+/// Reader of the number of the CPU on which the thread runs that made it, or the calling thread.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct CpuReader(*const AtomicU32);
 
@@ -65,6 +65,11 @@ impl CpuReader {
     /// has registered one.
     pub(crate) fn of_this_thread() -> Self {
         Self(registered_word().unwrap_or(&raw const UNKNOWN))
+    }
+
+    /// Returns a reader for all threads, which needs a call of the kernel.
+    pub(crate) fn of_any_thread() -> Self {
+        Self(&raw const UNKNOWN)
     }
 
     /// Returns the CPU's number; [`NO_CPU`] if only a call of the kernel would give it.

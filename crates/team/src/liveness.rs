@@ -51,6 +51,12 @@ impl SeatHolder {
         let tid = u32::try_from(tid).unwrap_or(pid);
         Self { pid, tid, start: start_time(pid, tid).unwrap_or(0), holds }
     }
+
+    /// Describes the first thread of the calling process, whose rank any of its threads may use.
+    pub fn own_process(holds: bool) -> Self {
+        let pid = std::process::id();
+        Self { pid, tid: pid, start: start_time(pid, pid).unwrap_or(0), holds }
+    }
 }
 
 /// A thread in /proc: whether it is over, the number of threads of its process, and its start time.

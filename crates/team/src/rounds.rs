@@ -43,8 +43,8 @@ pub enum Takes {
     Of(u32),
     /// All ranks.
     All,
-    /// All ranks up to this one, inclusive.
-    UpTo(u32),
+    /// All ranks before this one.
+    Before(u32),
 }
 
 /// Use of the data that is taken.
@@ -103,7 +103,7 @@ impl Takes {
             Self::Nothing => 0..0,
             Self::Of(rank) => rank..rank + 1,
             Self::All => 0..ranks,
-            Self::UpTo(rank) => 0..rank + 1,
+            Self::Before(rank) => 0..rank,
         }
     }
 }
@@ -270,7 +270,7 @@ impl Endpoint {
     async fn taken(&self, call: &CollectiveCall, last: Ticket) -> Result<()> {
         let takers = match call.kind {
             Kind::Reduce | Kind::Gather => call.root..call.root + 1,
-            Kind::Scan => self.rank + 1..self.ranks(),
+            Kind::Scan | Kind::Exscan => self.rank + 1..self.ranks(),
             _ => 0..self.ranks(),
         };
         for rank in takers.filter(|rank| *rank != self.rank) {
@@ -376,6 +376,7 @@ impl Endpoint {
         }
         if part.uses == Uses::Folds
             && !resident.taken
+            && count > 0
             && let Some(kernel) = &call.kernel
         {
             let _touch = if resident.others { Some(self.touch()?) } else { None };

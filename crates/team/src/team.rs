@@ -16,6 +16,7 @@ use crate::cma::{self, Offer};
 use crate::cpus::{allowed, quota};
 use crate::endpoint::Endpoint;
 use crate::flag::LINE_BYTES;
+use crate::liveness::SeatHolder;
 use crate::race_detector::RaceDetector;
 use crate::rank::{Observers, Rank};
 use crate::reduce::Operator;
@@ -375,6 +376,33 @@ impl Team {
     /// [`Options::gather`]; `PeerDied` or `PeerLeft` for a rank that ended meanwhile; `Argument`
     /// for a number outside of the team or an invalid environment variable; `Interrupted`.
     pub fn join(&self, rank: Option<u32>) -> Result<Rank> {
+        self.join_as(rank, false)
+    }
+
+    /// As [`Self::join`], for a rank that belongs to the process instead of the calling thread: it
+    /// stays when that thread ends, and is lost when the process ends or its first thread does.
+    /// Nothing of the rank depends on the thread that joined, so that code with a lock of its own
+    /// may let other threads use it, one at a time, as the package for C does.
+    ///
+    /// # Examples
+    /// ```
+    /// use trimtab_team::{Options, Team};
+    ///
+    /// let team = Team::new(Options::new(1))?;
+    /// std::thread::scope(|scope| {
+    ///     let thread = scope.spawn(|| team.join_process(Some(0))?.barrier());
+    ///     thread.join().expect("no panic")
+    /// })?;
+    /// # Ok::<(), trimtab_team::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// As [`Self::join`].
+    pub fn join_process(&self, rank: Option<u32>) -> Result<Rank> {
+        self.join_as(rank, true)
+    }
+
+    fn join_as(&self, rank: Option<u32>, process: bool) -> Result<Rank> {
         if Header::state(&self.mapping).load(Ordering::Acquire) != crate::segment::header::STATE_GATHERING {
             return Err(Error::Refused(
                 "the team has begun: a later thread needs a team of its own".to_owned(),
@@ -385,7 +413,8 @@ impl Team {
         let pull = cma::wanted(self.options.pull, std::env::var(cma::PULL_VARIABLE).ok().as_deref())?;
         let area = self.area();
         let _observed = RaceDetector::of_process().map(|detector| detector.call(area.address()));
-        let seat = SharedSeat::take(&self.mapping, &self.geometry, rank)?;
+        let own = if process { SeatHolder::own_process(false) } else { SeatHolder::own(false) };
+        let seat = SharedSeat::take(&self.mapping, &self.geometry, rank, own)?;
         // A team of one process may still get threads of other processes.
         let offer = if pull { Offer::make(&self.mapping, &area, seat.rank()) } else { None };
         area.lines(seat.rank()).mask.publish(allowed());
@@ -406,7 +435,7 @@ impl Team {
         let namespace = crate::liveness::namespace();
         let private = (0..self.geometry.ranks)
             .all(|rank| SharedSeat::is_ours(&self.mapping, &self.geometry, rank, namespace));
-        let endpoint = Endpoint::new(
+        let mut endpoint = Endpoint::new(
             area,
             seat.rank(),
             crowded,
@@ -415,6 +444,9 @@ impl Team {
             Rc::new(liveness),
             (self.at(self.geometry.heap), self.geometry.heap_bytes),
         );
+        if process {
+            endpoint.serve_all_threads();
+        }
         endpoint.set_deadline(self.options.deadline);
         endpoint.set_interrupt(self.options.interrupt);
         let whole = Whole { mapping: Arc::clone(&self.mapping), geometry: self.geometry };
@@ -434,13 +466,7 @@ impl Team {
         rank.endpoint.routes.kept_barrier.set(said[0] != 0);
         rank.endpoint.set_direct(private && said[2] != 0);
         if said[3] != 0 {
-            let (peers, claim) = offer.map(|offer| offer.read_marks(&self.mapping, &area)).unzip();
-            let peers = peers.flatten();
-            let mut all = [u64::from(peers.is_some())];
-            rank.mine().allreduce_in_place(&mut all, Operator::Min)?;
-            // No rank reads the owner of this rank any more.
-            drop(claim);
-            rank.endpoint.set_peers(peers.filter(|_| all[0] != 0));
+            self.meet_peers(&rank, offer)?;
         }
         // A rank that has joined may leave at once, and a rank that sees it leave must have joined:
         // therefore no rank continues before all have reached this point.
@@ -453,6 +479,18 @@ impl Team {
         // The calls before this point are not the program's.
         rank.observers = Observers::of_process();
         Ok(rank)
+    }
+
+    /// Lets ranks read each other's memory if all of them can.
+    fn meet_peers(&self, rank: &Rank, offer: Option<Offer>) -> Result<()> {
+        let (peers, claim) = offer.map(|offer| offer.read_marks(&self.mapping, &self.area())).unzip();
+        let peers = peers.flatten();
+        let mut all = [u64::from(peers.is_some())];
+        rank.mine().allreduce_in_place(&mut all, Operator::Min)?;
+        // No rank reads the owner of this rank any more.
+        drop(claim);
+        rank.endpoint.set_peers(peers.filter(|_| all[0] != 0));
+        Ok(())
     }
 
     fn at(&self, offset: usize) -> *mut u8 {

@@ -90,6 +90,9 @@ fn expected<T: Number>(rank: &Rank, number: usize, step: CollectiveStep) -> Vec<
         Kind::Broadcast => give(number, root, n),
         Kind::Reduce | Kind::Allreduce => (0..gets).map(|at| folded(at, last)).collect(),
         Kind::Scan => (0..gets).map(|at| folded(at, me)).collect(),
+        // Rank 0 keeps its output as it is.
+        Kind::Exscan if me == 0 => vec![T::make(0); gets],
+        Kind::Exscan => (0..gets).map(|at| folded(at, me - 1)).collect(),
         Kind::ReduceScatter => (0..gets).map(|at| folded(me as usize * n + at, last)).collect(),
         Kind::Gather | Kind::Allgather => {
             (0..gets).map(|at| T::make(given(number, (at / n.max(1)) as u32, at % n.max(1)))).collect()
@@ -127,6 +130,7 @@ fn step<T: Number>(rank: &Rank, number: usize, step: CollectiveStep) {
         Kind::Scatter => calls.scatter(&input, &mut output, root).unwrap(),
         Kind::Alltoall => calls.alltoall(&input, &mut output).unwrap(),
         Kind::Scan => calls.scan(&input, &mut output, sum).unwrap(),
+        Kind::Exscan => calls.exscan(&input, &mut output, sum).unwrap(),
     }
     let expected = expected::<T>(rank, number, step);
     assert_eq!(output, expected, "rank {me} of {ranks}, step {number}: {step:?}");
@@ -458,7 +462,8 @@ fn blocks_go_through_every_collective_as_slices_do() {
                 rank.call_shared(kind, count, &from, &to, 1, operator, Sync::MINE).unwrap();
                 let mut blocks = vec![0; gets];
                 to.load(rank.rank(), 0, &mut blocks).unwrap();
-                let (input, mut slices) = (&own[..gives], vec![0; gets]);
+                // Rank 0 of an exclusive scan keeps its output, which is `own` in the block.
+                let (input, mut slices) = (&own[..gives], own[..gets].to_vec());
                 match kind {
                     Kind::Barrier => {}
                     Kind::Broadcast => {
@@ -475,6 +480,7 @@ fn blocks_go_through_every_collective_as_slices_do() {
                     Kind::Scatter => rank.mine().scatter(input, &mut slices, 1).unwrap(),
                     Kind::Alltoall => rank.mine().alltoall(input, &mut slices).unwrap(),
                     Kind::Scan => rank.mine().scan(input, &mut slices, Operator::Sum).unwrap(),
+                    Kind::Exscan => rank.mine().exscan(input, &mut slices, Operator::Sum).unwrap(),
                 }
                 assert_eq!(blocks, slices, "{kind:?} of {count}");
             }

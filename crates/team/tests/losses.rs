@@ -150,7 +150,7 @@ fn lose(cases: &[LossCase], next: &AtomicU32) {
 #[test]
 fn a_rank_killed_in_any_operation_is_named_and_the_others_continue() {
     let (cases, next) = (cases(), AtomicU32::new(0));
-    assert_eq!(cases.len(), 10 * 6 + 4 * 6);
+    assert_eq!(cases.len(), 11 * 6 + 4 * 6);
     std::thread::scope(|scope| {
         for _ in 0..3 {
             scope.spawn(|| lose(&cases, &next));

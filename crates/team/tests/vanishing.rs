@@ -229,9 +229,35 @@ fn a_thread_that_ends_while_others_gather_is_named() {
                     .unwrap(),
             );
             let geometry = trimtab_team::segment::header::Header::check(&mapping).unwrap();
-            let seat = trimtab_team::segment::seat::SharedSeat::take(&mapping, &geometry, Some(2)).unwrap();
+            let own = trimtab_team::liveness::SeatHolder::own(false);
+            let seat =
+                trimtab_team::segment::seat::SharedSeat::take(&mapping, &geometry, Some(2), own).unwrap();
             std::mem::forget(seat);
         });
         scope.spawn(move || assert_eq!(other.join(Some(0)).map(|_| ()), Err(Error::PeerDied(2))));
+    });
+}
+
+#[test]
+fn a_rank_of_the_process_outlives_the_thread_that_joined() {
+    /// A rank that two threads use one after the other.
+    struct Passed(Rank);
+    // SAFETY: of a process's rank, which nothing else refers to.
+    unsafe impl Send for Passed {}
+    let team = team(2);
+    std::thread::scope(|scope| {
+        let own = team.clone();
+        let joined = scope.spawn(move || Passed(own.join_process(Some(0)).unwrap()));
+        scope.spawn(|| {
+            let rank = team.join_process(Some(1)).unwrap();
+            rank.barrier().unwrap();
+            // Long enough for this rank to examine the other one's thread.
+            assert_eq!(rank.barrier(), Err(Error::PeerLeft(0)));
+        });
+        // The thread that joined has ended.
+        let Passed(rank) = joined.join().unwrap();
+        rank.barrier().unwrap();
+        std::thread::sleep(Duration::from_millis(200));
+        drop(rank);
     });
 }

@@ -183,8 +183,11 @@ fn teams_of_mpi_programs_are_prepared_by_a_program_of_the_installation() {
     let tree = concat!(env!("CARGO_MANIFEST_DIR"), "/../../integrations/mpi");
     let place = sandbox.path("prefix/lib/trimtab/mpi");
     std::fs::create_dir_all(&place).unwrap();
-    for part in ["trimtab-teams", "trimtab_mpi.c"] {
-        std::fs::copy(format!("{tree}/{part}"), place.join(part)).unwrap();
+    std::fs::copy(format!("{tree}/trimtab-teams"), place.join("trimtab-teams")).unwrap();
+    std::fs::create_dir(place.join("src")).unwrap();
+    for file in std::fs::read_dir(format!("{tree}/src")).unwrap() {
+        let file = file.unwrap();
+        std::fs::copy(file.path(), place.join("src").join(file.file_name())).unwrap();
     }
     let no_mpi = "the command names neither a program with an MPI library nor an MPI launcher";
     let outcome = teams("-c 1 --teams").ends();
@@ -194,6 +197,6 @@ fn teams_of_mpi_programs_are_prepared_by_a_program_of_the_installation() {
     // Within a run that has prepared it, nothing is prepared again.
     let again = teams("-c 1 --teams").env("TRIMTAB_TEAMS", "started").ends();
     assert_eq!(again.ok(), "ran");
-    std::fs::remove_file(place.join("trimtab_mpi.c")).unwrap();
-    teams("-c 1 --teams --strict").ends().fails_with(125, "trimtab_mpi.c is not in");
+    std::fs::remove_file(place.join("src/trimtab_mpi.h")).unwrap();
+    teams("-c 1 --teams --strict").ends().fails_with(125, "trimtab_mpi.h is not in");
 }

@@ -6,7 +6,7 @@
 //! call. The report goes to standard error, to which the library writes nothing else.
 
 use super::{ALL_RANKS, Endpoint};
-use crate::call::{CollectiveCall, Posted, describe};
+use crate::call::{CollectiveCall, Kind, Posted, describe};
 use crate::shared_layout::Cause;
 use std::fmt::Write as _;
 use std::io::Write as _;
@@ -38,7 +38,9 @@ impl Endpoint {
         let size = call.elements.size();
         let (from, to) = (call.input as usize, call.output as usize);
         let overlaps = from < to + gets * size && to < from + gives * size;
-        if gets > 0 && !overlaps {
+        // Rank 0 of an exclusive scan keeps its output.
+        let keeps = call.kind == Kind::Exscan && self.rank == 0;
+        if gets > 0 && !overlaps && !keeps {
             // SAFETY: the output is valid for as many bytes, by the caller's promise.
             unsafe { std::ptr::write_bytes(call.output, POISON, gets * size) };
         }

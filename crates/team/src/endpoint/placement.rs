@@ -54,9 +54,19 @@ impl Placement {
     pub(crate) fn new() -> Self {
         Self { reader: CpuReader::of_this_thread(), shown: Cell::new(NO_CPU), follows: Cell::new(false) }
     }
+
+    /// Of a rank that any thread of the process may use: the CPU is asked for in long waits alone.
+    pub(crate) fn of_process() -> Self {
+        Self { reader: CpuReader::of_any_thread(), ..Self::new() }
+    }
 }
 
 impl Endpoint {
+    /// Makes this the endpoint of a rank that any thread of the process may use.
+    pub(crate) fn serve_all_threads(&mut self) {
+        self.placement = Placement::of_process();
+    }
+
     /// Sets whether this rank follows changes of the ranks' masks. All ranks set the same between
     /// the same calls.
     pub(crate) fn follow_masks(&self, follow: bool) {

@@ -18,7 +18,8 @@ use crate::{Error, Result};
 /// |---|---|---|
 /// | [`broadcast`](Self::broadcast) | `count`, at the root | `count` (the same buffer) |
 /// | [`reduce`](Self::reduce) | `count` | `count` at the root, else 0 |
-/// | [`allreduce`](Self::allreduce), [`scan`](Self::scan) | `count` | `count` |
+/// | [`allreduce`](Self::allreduce) | `count` | `count` |
+/// | [`scan`](Self::scan), [`exscan`](Self::exscan) | `count` | `count` |
 /// | [`reduce_scatter`](Self::reduce_scatter) | `n * count` | `count` |
 /// | [`gather`](Self::gather) | `count` | `n * count` at the root, else 0 |
 /// | [`allgather`](Self::allgather) | `count` | `n * count` |
@@ -348,5 +349,28 @@ impl Calls<'_> {
     /// See [errors of calls](Calls#errors).
     pub fn scan<T: Element>(&self, input: &[T], output: &mut [T], operator: Operator) -> Result<()> {
         self.go(Kind::Scan, input.len(), 0, Some(operator), input, output)
+    }
+
+    /// Combines the elements of the ranks before this one. `output` is as long as `input`; rank 0,
+    /// which has none before it, keeps its output as it is.
+    ///
+    /// # Examples
+    /// ```
+    /// # mod ranks { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/help/ranks.rs")); }
+    /// use trimtab_team::Operator;
+    ///
+    /// # ranks::run(3, |rank| {
+    /// // In each of three threads.
+    /// let mut output = [0];
+    /// rank.mine().exscan(&[rank.rank() + 1], &mut output, Operator::Sum)?;
+    /// assert_eq!(output, [[0], [1], [3]][rank.rank() as usize]);
+    /// # Ok(())
+    /// # });
+    /// ```
+    ///
+    /// # Errors
+    /// See [errors of calls](Calls#errors).
+    pub fn exscan<T: Element>(&self, input: &[T], output: &mut [T], operator: Operator) -> Result<()> {
+        self.go(Kind::Exscan, input.len(), 0, Some(operator), input, output)
     }
 }

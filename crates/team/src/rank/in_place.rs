@@ -114,6 +114,28 @@ impl Calls<'_> {
         self.in_place(Kind::Scan, buffer.len(), buffer, 0, 0, 0, Some(operator))
     }
 
+    /// As [`Self::exscan`], in place: rank 0 keeps its elements.
+    ///
+    /// # Examples
+    /// ```
+    /// # mod ranks { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/help/ranks.rs")); }
+    /// use trimtab_team::Operator;
+    ///
+    /// # ranks::run(2, |rank| {
+    /// // In each of the threads.
+    /// let mut buffer = [rank.rank() + 5];
+    /// rank.mine().exscan_in_place(&mut buffer, Operator::Sum)?;
+    /// assert_eq!(buffer, [5]);
+    /// # Ok(())
+    /// # });
+    /// ```
+    ///
+    /// # Errors
+    /// See [errors of calls](Calls#errors).
+    pub fn exscan_in_place<T: Element>(&self, buffer: &mut [T], operator: Operator) -> Result<()> {
+        self.in_place(Kind::Exscan, buffer.len(), buffer, 0, 0, 0, Some(operator))
+    }
+
     /// As [`Self::gather`]: the root's buffer has a block for each rank, of which its own is there
     /// already; the others' buffer is their block.
     ///

@@ -24,7 +24,8 @@ pub const SEAT_DEAD: u64 = 4;
 /// Flag beside the thread's number: it has a hold of the seat.
 const HOLD_FLAG: u64 = 1 << 32;
 
-/// A rank's seat in shared memory: state, pid, start time of the thread, generation, tid, pid
+/// A rank's seat in shared memory: state, pid, start time of the thread (the first one of the
+/// process, if the process has the rank), generation, tid, pid
 /// namespace, the generation it regroups for.
 #[derive(Debug, Clone, Copy)]
 pub struct SharedSeat;
@@ -92,12 +93,12 @@ impl SharedSeat {
         dead && Self::state(m, g, rank).load(Ordering::Acquire) == state
     }
 
-    /// Takes the seat of `rank`, or the first free one.
+    /// Takes the seat of `rank`, or the first free one, for a thread or for its process.
     ///
     /// # Errors
     /// `Refused` if it is taken, or its rank left or died, or the team no longer gathers;
     /// `Argument` for a rank outside of the team.
-    pub fn take(m: &Arc<Mapping>, g: &Geometry, rank: Option<u32>) -> Result<TakenSeat> {
+    pub fn take(m: &Arc<Mapping>, g: &Geometry, rank: Option<u32>, own: SeatHolder) -> Result<TakenSeat> {
         if rank.is_some_and(|r| r >= g.ranks) {
             return Err(Error::Argument(format!("a team of {} has no rank {rank:?}", g.ranks)));
         }
@@ -110,7 +111,6 @@ impl SharedSeat {
                 continue;
             }
             let generation = Header::generation(m).load(Ordering::Relaxed);
-            let own = SeatHolder::own(false);
             // After exec no other thread exists, and their numbers are free.
             let hold = if own.tid == own.pid { Hold::take(m, r) } else { None };
             let tid = u64::from(own.tid) | if hold.is_some() { HOLD_FLAG } else { 0 };
@@ -170,13 +170,14 @@ mod tests {
         let g = Geometry::plan(2, 0, 0).unwrap();
         let m = Arc::new(Mapping::create(g.total).unwrap());
         Header::write(&m, &g, 1, 1).unwrap();
-        let one = SharedSeat::take(&m, &g, Some(1)).unwrap();
-        let refusal = SharedSeat::take(&m, &g, Some(1)).unwrap_err().to_string();
+        let own = SeatHolder::own(false);
+        let one = SharedSeat::take(&m, &g, Some(1), own).unwrap();
+        let refusal = SharedSeat::take(&m, &g, Some(1), own).unwrap_err().to_string();
         assert!(refusal.contains("rank 1") && refusal.contains(&std::process::id().to_string()));
-        assert_eq!(SharedSeat::take(&m, &g, None).unwrap().rank(), 0);
+        assert_eq!(SharedSeat::take(&m, &g, None, own).unwrap().rank(), 0);
         drop(one);
         assert_eq!(SharedSeat::state(&m, &g, 1).load(Ordering::Relaxed), SEAT_LEFT);
-        assert!(SharedSeat::take(&m, &g, None).is_err());
+        assert!(SharedSeat::take(&m, &g, None, own).is_err());
     }
 
     #[test]
