@@ -1,6 +1,7 @@
 //! Rules of the site for guests: `hook.toml` beside the site's rules.
 
 use serde::Deserialize;
+use std::fmt;
 use std::str::FromStr;
 use trimtab_hold::cores::CoresRequest;
 
@@ -76,6 +77,12 @@ impl TryFrom<String> for GuestCores {
     }
 }
 
+impl fmt::Display for NamePattern {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.0.as_str())
+    }
+}
+
 impl HookConfig {
     /// Returns the rule for a guest.
     ///
@@ -103,7 +110,7 @@ impl FromStr for HookConfig {
         }
         let config: Self = toml::from_str(text).map_err(|error| fault(text, &error))?;
         for rule in &config.guest {
-            let at = |error: &dyn std::fmt::Display| format!("guest {}: {error}", rule.name.0);
+            let at = |error: &dyn fmt::Display| format!("guest {}: {error}", rule.name);
             let request =
                 CoresRequest::default().with_settings(rule.settings.as_deref().unwrap_or_default());
             request.map_err(|error| at(&error))?;

@@ -2,7 +2,7 @@
 
 use crate::util::Sandbox;
 
-const COMMANDS: [&str; 24] = [
+const COMMANDS: [&str; 25] = [
     "run",
     "hold",
     "resize",
@@ -26,6 +26,7 @@ const COMMANDS: [&str; 24] = [
     "status",
     "reload",
     "guest-agent",
+    "hook",
     "tune-team",
 ];
 
@@ -107,7 +108,7 @@ fn no_command_is_help_and_a_failure() {
 fn help_names_the_exit_statuses_and_what_intervals_mean() {
     let sandbox = Sandbox::new();
     for command in
-        ["run", "hold", "attach", "detach", "replay", "doctor", "check", "top", "report", "sim", "tune-team"]
+        ["run", "hold", "attach", "detach", "replay", "doctor", "check", "top", "report", "sim", "hook", "tune-team"]
     {
         let help = sandbox.trimtab(&format!("{command} --help")).ends().ok();
         let said = help.to_lowercase();
