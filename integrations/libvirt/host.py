@@ -14,8 +14,8 @@ import tempfile
 import time
 from pathlib import Path
 
-# The view: the folder of the test is a file system in memory, with what is written to /etc and /var. The descriptor 3 tells that it is
-# ready, and the view lasts until the standard input is closed.
+# The view: the folder of the test is a file system in memory, with what is written to /etc and /var. It lasts until the standard input
+# is closed.
 VIEW = """
 set -e
 mount -t tmpfs tmpfs "$0"
@@ -23,7 +23,6 @@ for top in etc var; do
     mkdir "$0/$top" "$0/$top.work"
     mount -t overlay overlay -o "lowerdir=/$top,upperdir=$0/$top,workdir=$0/$top.work" "/$top"
 done
-mkdir "$0/log"
 mount -t tmpfs tmpfs /run
 mount -t tmpfs tmpfs /dev/shm
 mkdir -p /run/lock /etc/libvirt /etc/pve/qemu-server /run/qemu-server /var/lib/vz

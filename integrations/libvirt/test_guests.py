@@ -11,7 +11,7 @@ import subprocess
 import unittest
 from pathlib import Path
 
-from host import Host, Unavailable, cpus_of, eventually, kill, threads, vcpu_masks
+from host import Host, Unavailable, eventually, kill, threads, vcpu_masks
 
 HERE = Path(__file__).resolve().parent
 PROGRAMS = Path(os.environ.get("CARGO_TARGET_DIR", HERE.parent.parent / "target")) / "debug"
