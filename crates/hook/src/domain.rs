@@ -55,7 +55,7 @@ pub fn shape(xml: &str) -> Result<GuestShape, String> {
     })
 }
 
-fn child<'a>(node: Node<'a, 'a>, name: &str) -> Option<Node<'a, 'a>> {
+fn child<'a, 'input>(node: Node<'a, 'input>, name: &str) -> Option<Node<'a, 'input>> {
     node.children().find(|child| child.has_tag_name(name))
 }
 

@@ -6,7 +6,6 @@ use anyhow::{Context, anyhow};
 use rustix::process::getppid;
 use std::ffi::OsString;
 use std::fmt::Write;
-use std::time::Duration;
 use trimtab_front::diagnostics::Volume;
 use trimtab_front::exit::{self, Exit};
 use trimtab_front::process_env::World;
@@ -67,7 +66,7 @@ fn called(args: &HookArgs, engine: HookEngine, volume: Volume) -> Result<u8, Exi
         engine_pid: caller(&World::current().proc(), engine, engine_pid),
         config: args.config.clone(),
         keeper: find(LAB).map_err(failed)?,
-        limit: Duration::from_nanos(args.limit.0),
+        limit: args.limit.into(),
     };
     Ok(match call.run(&World::current, &volume) {
         Verdict::GoOn => exit::DONE,
@@ -80,7 +79,7 @@ fn followed(args: &HookArgs, volume: Volume) -> anyhow::Result<String> {
         client: args.client.clone().unwrap_or_else(|| "incus".into()),
         config: args.config.clone(),
         keeper: find(LAB)?,
-        limit: Duration::from_nanos(args.limit.0),
+        limit: args.limit.into(),
         once: args.once,
     };
     follow(&World::current, &options, &volume)?;
