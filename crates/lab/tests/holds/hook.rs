@@ -5,9 +5,8 @@ use crate::util::Sandbox;
 #[test]
 fn the_configuration_of_hooks_is_checked() {
     let sandbox = Sandbox::new();
-    sandbox.write("good.toml", "[[guest]]\nname = \"db-*\"\ncores = \"2\"\nrequired = true\n");
-    sandbox.write("bad.toml", "[[guest]]\nnam = \"db-*\"\n");
-    let (good, bad) = (sandbox.path("good.toml"), sandbox.path("bad.toml"));
+    let good = sandbox.write("good.toml", "[[guest]]\nname = \"db-*\"\ncores = \"2\"\nrequired = true\n");
+    let bad = sandbox.write("bad.toml", "[[guest]]\nnam = \"db-*\"\n");
     let said = sandbox.trimtab("hook libvirt --check --config").arg(&good).ends().ok();
     assert!(said.contains("guests db-*: cores: 2, or no start\n"), "{said}");
     sandbox.trimtab("hook libvirt --check --config").arg(&bad).ends().fails(2, &["bad.toml", "line 2", "nam"]);
@@ -22,8 +21,8 @@ fn tasks_that_an_engine_does_not_have_are_refused() {
     sandbox.trimtab("hook proxmox --write 100").ends().fails(2, &["only domains of libvirt"]);
     sandbox.trimtab("hook libvirt --explain ../x").ends().fails(2, &["cannot be used"]);
     sandbox.trimtab("hook libvirt --explain a-guest-that-never-was").ends().fails(2, &["no hook of libvirt"]);
-    sandbox.trimtab("hook xen").ends().fails(2, &["xen", "libvirt"]);
-    sandbox.trimtab("hook libvirt --check --uninstall").ends().fails(2, &["--uninstall"]);
+    sandbox.trimtab("hook xen").ends().fails_with(2, "xen");
+    sandbox.trimtab("hook libvirt --check --uninstall").ends().fails_with(2, "--uninstall");
     // Words of an engine that this version does not know cost nothing.
     for words in ["libvirt -- web later begin -", "proxmox -- 100 pre-stop", "libvirt"] {
         let called = sandbox.trimtab(&format!("hook {words}")).ends();
