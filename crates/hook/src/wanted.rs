@@ -152,7 +152,7 @@ mod tests {
             panic!("no cores");
         };
         assert_eq!(request.options.cores, Some(Amount::Cores(3)));
-        assert!(request.options.smt.is_some() && request.options.memory.is_some());
+        assert!(request.options.smt.is_some() && request.options.mem.is_some());
     }
 
     #[test]
