@@ -128,8 +128,8 @@ class Host:
     # libvirt
 
     def start_libvirtd(self):
-        log = open(self.folder.with_suffix(".log"), "a")
-        self.daemon = self.background("libvirtd", stdout=log, stderr=log)
+        with open(self.folder.with_suffix(".log"), "a") as log:
+            self.daemon = self.background("libvirtd", stdout=log, stderr=log)
         for _ in range(600):
             if self.daemon.poll() is not None:
                 break
@@ -168,7 +168,8 @@ class Host:
     def clear(self):
         """Ends all guests of libvirt, and forgets them."""
         for name in self.virsh("list", "--name").stdout.splitlines():
-            self.virsh("destroy", "--domain", name)
+            # It may be about to end.
+            self.virsh("destroy", "--domain", name, check=False)
         for name in self.virsh("list", "--all", "--name").stdout.splitlines():
             self.virsh("undefine", "--domain", name)
         self.on("rm", "-f", "/etc/trimtab/hook.toml")

@@ -67,8 +67,8 @@ impl HookCall {
         }
         // Read before the other work, since a required guest is refused whatever happens in that.
         let config = configuration(&world(), self.config.as_deref());
-        let required = step == HookStep::Reserve
-            && config.as_ref().is_ok_and(|config| config.rule(&name).required);
+        let required =
+            step == HookStep::Reserve && config.as_ref().is_ok_and(|config| config.rule(&name).required);
         let shown = printable(name.as_bytes());
         let (limit, engine, root) = (self.limit, self.engine, world().root);
         let done = within(limit + MARGIN, {
@@ -78,7 +78,9 @@ impl HookCall {
         });
         let (lines, verdict) = match done {
             Some(Ok(HookOutcome::Done(lines))) => (lines, Verdict::GoOn),
-            Some(Ok(HookOutcome::Without(reason))) => (vec![format!("no cores of its own: {reason}")], Verdict::GoOn),
+            Some(Ok(HookOutcome::Without(reason))) => {
+                (vec![format!("no cores of its own: {reason}")], Verdict::GoOn)
+            }
             Some(Err(cause)) => refused(format!("{cause:#}"), required, &shown, narrator),
             None => {
                 let cause = format!("trimtab was not ready after {} s", limit.as_secs_f32());
@@ -134,7 +136,8 @@ impl HookCall {
             }
             HookEngine::Proxmox => {
                 let path = proxmox::file(&world.root, name);
-                let read = File::open(&path).map_err(Into::into).and_then(|file| bounded(file, proxmox::CONFIG_MAX));
+                let read =
+                    File::open(&path).map_err(Into::into).and_then(|file| bounded(file, proxmox::CONFIG_MAX));
                 proxmox::shape(&read.with_context(|| format!("cannot read {}", path.display()))?)
             }
             HookEngine::Incus => bail!("Incus calls no hook"),
@@ -166,8 +169,8 @@ pub(crate) fn renew(
     if host.kept(name)?.iter().any(|kept| kept.is_of(process)) {
         return Ok(HookOutcome::Done(vec!["it has its cores".to_owned()]));
     }
-    // Until the guest ends: there is no step between the reservation and its process.
-    let mut lines = match host.reserve(name, guest, process, until)? {
+    // The hold is this process's for the moment until it is handed over.
+    let mut lines = match host.reserve(name, guest, Pid::own(), until)? {
         HookOutcome::Done(lines) => lines,
         without => return Ok(without),
     };

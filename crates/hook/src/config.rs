@@ -111,8 +111,7 @@ impl FromStr for HookConfig {
         let config: Self = toml::from_str(text).map_err(|error| fault(text, &error))?;
         for rule in &config.guest {
             let at = |error: &dyn fmt::Display| format!("guest {}: {error}", rule.name);
-            let request =
-                CoresRequest::default().with_settings(rule.settings.as_deref().unwrap_or_default());
+            let request = CoresRequest::default().with_settings(rule.settings.as_deref().unwrap_or_default());
             request.map_err(|error| at(&error))?;
             if let Some(device) = &rule.near {
                 CoresRequest::default().near(device).map_err(|error| at(&error))?;

@@ -102,11 +102,8 @@ impl HookEngine {
 /// # Errors
 /// It cannot.
 pub fn usable(name: &str) -> Result<(), String> {
-    let is_bad = name.is_empty()
-        || name.len() > NAME_MAX
-        || name == "."
-        || name == ".."
-        || name.contains(['/', '\0']);
+    let is_bad =
+        name.is_empty() || name.len() > NAME_MAX || name == "." || name == ".." || name.contains(['/', '\0']);
     if is_bad {
         let start: String = name.chars().take(20).collect();
         return Err(format!("the name \"{}\" of a guest cannot be used", printable(start.as_bytes())));
@@ -173,7 +170,8 @@ mod tests {
 
     #[test]
     fn calls_and_names_that_cannot_be_used_are_errors() {
-        for line in ["web", "web prepare", "../web prepare begin -", ".. prepare begin -", " prepare begin -"] {
+        for line in ["web", "web prepare", "../web prepare begin -", ".. prepare begin -", " prepare begin -"]
+        {
             assert!(step(HookEngine::Libvirt, line).is_err(), "{line}");
         }
         for line in ["web pre-start", "100", "10/0 pre-start", "100 pre-start more", " pre-start"] {

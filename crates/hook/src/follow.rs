@@ -96,9 +96,9 @@ impl Monitor {
         let mut command = Command::new(&options.client);
         command.args(["monitor", "--type=lifecycle", "--format=json", "--all-projects"]);
         command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::null());
-        let mut child = command.spawn().with_context(|| {
-            format!("cannot start {}", printable(options.client.as_encoded_bytes()))
-        })?;
+        let mut child = command
+            .spawn()
+            .with_context(|| format!("cannot start {}", printable(options.client.as_encoded_bytes())))?;
         let out = child.stdout.take().context("the client has no output")?;
         Ok(Self { child, lines: BufReader::new(out) })
     }
@@ -136,7 +136,8 @@ impl Instances<'_> {
     /// Gives the guests that run their cores: all, or the one of this name.
     fn place_running(&self, only: Option<&str>) {
         let listed = self.query("/1.0/instances?recursion=1&all-projects=true");
-        let found = listed.and_then(|text| running(&text).map_err(|cause| anyhow!(printable(cause.as_bytes()))));
+        let found =
+            listed.and_then(|text| running(&text).map_err(|cause| anyhow!(printable(cause.as_bytes()))));
         match found {
             Err(cause) => self.narrator.warning(&format!("guests run without cores of their own: {cause:#}")),
             Ok(all) => {

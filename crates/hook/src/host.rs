@@ -257,7 +257,8 @@ fn own_group(path: &str) -> Option<PathBuf> {
     let mut parent = "";
     for part in path.split('/').filter(|part| !part.is_empty() && *part != "..") {
         own.push(part);
-        let is_scope = part.ends_with(".scope") && (part.starts_with("machine-qemu") || parent == "qemu.slice");
+        let is_scope =
+            part.ends_with(".scope") && (part.starts_with("machine-qemu") || parent == "qemu.slice");
         if is_scope {
             return Some(own);
         }

@@ -116,7 +116,8 @@ impl IncusGuest {
 /// # Ok::<(), String>(())
 /// ```
 pub fn event(line: &str) -> Result<Option<IncusEvent>, String> {
-    let text: EventText = serde_json::from_str(line).map_err(|error| format!("no event of Incus: {error}"))?;
+    let text: EventText =
+        serde_json::from_str(line).map_err(|error| format!("no event of Incus: {error}"))?;
     if text.kind != "lifecycle" {
         return Ok(None);
     }
@@ -158,7 +159,8 @@ fn own(limit: &str) -> OwnCpus {
 /// # Errors
 /// It is not the state of an instance.
 pub fn process(text: &str) -> Result<Option<u32>, String> {
-    let state: State = serde_json::from_str(text).map_err(|error| format!("no state of an instance: {error}"))?;
+    let state: State =
+        serde_json::from_str(text).map_err(|error| format!("no state of an instance: {error}"))?;
     Ok(u32::try_from(state.pid).ok().filter(|pid| *pid > 1))
 }
 

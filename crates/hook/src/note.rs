@@ -39,7 +39,8 @@ pub fn keep(root: &Path, engine: HookEngine, name: &str, lines: &[String]) -> io
 /// # Errors
 /// The file cannot be read or written.
 pub fn add(root: &Path, engine: HookEngine, name: &str, lines: &[String]) -> io::Result<()> {
-    let mut all: Vec<String> = read(root, engine, name)?.unwrap_or_default().lines().map(str::to_owned).collect();
+    let mut all: Vec<String> =
+        read(root, engine, name)?.unwrap_or_default().lines().map(str::to_owned).collect();
     all.extend_from_slice(lines);
     keep(root, engine, name, &all)
 }

@@ -74,9 +74,8 @@ fn wide_cells(machine: &Machine, vcpus: &[CpuSet], guest: &GuestShape) -> Vec<St
         let masks = cell.iter().filter_map(|vcpu| vcpus.get(*vcpu as usize));
         let cpus = masks.fold(CpuSet::new(), |sum, mask| sum.union(mask));
         let nodes: NodeSet = machine.nodes_of(&cpus);
-        (nodes.len() > 1).then(|| {
-            format!("vCPUs of node {number} of the guest are on nodes {nodes} of this machine")
-        })
+        (nodes.len() > 1)
+            .then(|| format!("vCPUs of node {number} of the guest are on nodes {nodes} of this machine"))
     };
     guest.cells.iter().enumerate().filter_map(note).collect()
 }

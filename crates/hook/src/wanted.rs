@@ -98,7 +98,8 @@ fn pinned(cpus: &CpuSet, machine: &Machine) -> Result<GuestNeed, String> {
     let mut cores: Vec<_> = pus.map(|pu| machine.core_of(pu)).collect();
     cores.sort_unstable();
     cores.dedup();
-    let request = CoresRequest::cores(&cores.len().to_string()).and_then(|all| all.with_settings(WHOLE_CORES));
+    let request =
+        CoresRequest::cores(&cores.len().to_string()).and_then(|all| all.with_settings(WHOLE_CORES));
     let mut request = request.map_err(|error| error.to_string())?;
     request.options.cpus = Some(cpus.clone());
     let notes = vec![format!("its own settings bind it to CPUs {cpus}, which are reserved for it")];

@@ -63,8 +63,12 @@ mod tests {
     #[test]
     fn the_commands_of_virsh_name_each_thread() {
         let set = |text: &str| text.parse().unwrap();
-        let pins =
-            VcpuPins { vcpus: vec![set("2"), set("4")], all: set("2,4"), rest: set("2-5"), notes: Vec::new() };
+        let pins = VcpuPins {
+            vcpus: vec![set("2"), set("4")],
+            all: set("2,4"),
+            rest: set("2-5"),
+            notes: Vec::new(),
+        };
         let said: Vec<String> =
             commands("-a b", &pins, 1, Some("0")).into_iter().map(|words| words.join("|")).collect();
         let expected = [

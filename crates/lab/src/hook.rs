@@ -107,8 +107,9 @@ fn uninstalled(world: &World, engine: HookEngine) -> anyhow::Result<String> {
 fn explained(world: &World, engine: HookEngine, name: &str) -> anyhow::Result<String> {
     usable(name).map_err(|cause| anyhow!(cause))?;
     let text = note::read(&world.root, engine, name).context("the explanation cannot be read")?;
-    text.map(|text| text.trim_end().to_owned())
-        .with_context(|| format!("no hook of {} has seen this guest since the machine was booted", engine.word()))
+    text.map(|text| text.trim_end().to_owned()).with_context(|| {
+        format!("no hook of {} has seen this guest since the machine was booted", engine.word())
+    })
 }
 
 fn written(world: &World, args: &HookArgs, engine: HookEngine, name: &str) -> anyhow::Result<String> {

@@ -9,7 +9,11 @@ fn the_configuration_of_hooks_is_checked() {
     let bad = sandbox.write("bad.toml", "[[guest]]\nnam = \"db-*\"\n");
     let said = sandbox.trimtab("hook libvirt --check --config").arg(&good).ends().ok();
     assert!(said.contains("guests db-*: cores: 2, or no start\n"), "{said}");
-    sandbox.trimtab("hook libvirt --check --config").arg(&bad).ends().fails(2, &["bad.toml", "line 2", "nam"]);
+    sandbox
+        .trimtab("hook libvirt --check --config")
+        .arg(&bad)
+        .ends()
+        .fails(2, &["bad.toml", "line 2", "nam"]);
     let missing = sandbox.path("missing.toml");
     sandbox.trimtab("hook incus --check --config").arg(&missing).ends().fails(2, &["missing.toml"]);
 }
