@@ -13,6 +13,7 @@ import subprocess
 import tempfile
 import time
 from pathlib import Path
+from xml.sax.saxutils import escape
 
 # The view: the folder of the test is a file system in memory, with what is written to /etc and /var. It lasts until the standard input
 # is closed.
@@ -152,8 +153,7 @@ class Host:
         return self.on("virsh", "-q", "-c", "qemu:///system", *words, **more)
 
     def define(self, name, vcpus=1, more=""):
-        escaped = name.replace("&", "&amp;").replace("<", "&lt;")
-        text = DOMAIN.format(name=escaped, vcpus=vcpus, more=more, qemu=shutil.which("qemu-system-x86_64"))
+        text = DOMAIN.format(name=escape(name), vcpus=vcpus, more=more, qemu=shutil.which("qemu-system-x86_64"))
         self.write("/run/domain.xml", text)
         self.virsh("define", "/run/domain.xml")
 
@@ -163,7 +163,8 @@ class Host:
 
     def qemu(self, name):
         """The process of a guest of libvirt."""
-        return int(self.read(f"/run/libvirt/qemu/{name}.pid"))
+        # libvirt escapes names of these files.
+        return int(self.read(f"/run/libvirt/qemu/{escape(name, {chr(39): '&apos;', chr(34): '&quot;'})}.pid"))
 
     def clear(self):
         """Ends all guests of libvirt, and forgets them."""

@@ -147,11 +147,16 @@ impl HookCall {
 
     /// Returns the process of the guest, which the engine has noted.
     fn process(&self, world: &World, name: &str) -> Result<Pid> {
-        let path = self.engine.pid_file(&world.root, name).context("the engine notes no process")?;
-        let text = File::open(&path).map_err(Into::into).and_then(|file| bounded(file, 64));
-        let text = text.with_context(|| format!("cannot read {}", path.display()))?;
+        let files = self.engine.pid_files(&world.root, name);
+        let path = files.iter().find(|path| path.exists()).or(files.last());
+        let path = path.context("the engine notes no process")?;
+        let text = File::open(path).map_err(Into::into).and_then(|file| bounded(file, 64));
+        let text =
+            text.with_context(|| format!("cannot read {}", printable(path.as_os_str().as_encoded_bytes())))?;
         let number = text.trim().parse().ok().filter(|number| *number > 1);
-        number.map(Pid).with_context(|| format!("{} has no number of a process", path.display()))
+        number.map(Pid).with_context(|| {
+            format!("{} has no number of a process", printable(path.as_os_str().as_encoded_bytes()))
+        })
     }
 }
 

@@ -77,12 +77,17 @@ impl HookEngine {
         Ok((name, step))
     }
 
-    /// Returns the file in which the engine notes the process of a guest.
-    pub fn pid_file(self, root: &Path, name: &str) -> Option<PathBuf> {
+    /// Returns the files in which the engine may have noted the process of a guest. libvirt 9 escapes
+    /// names there as in XML.
+    pub fn pid_files(self, root: &Path, name: &str) -> Vec<PathBuf> {
+        let file = |folder: &str, name: &str| root.join(folder).join(format!("{name}.pid"));
         match self {
-            Self::Libvirt => Some(root.join("run/libvirt/qemu").join(format!("{name}.pid"))),
-            Self::Proxmox => Some(root.join("run/qemu-server").join(format!("{name}.pid"))),
-            Self::Incus => None,
+            Self::Libvirt => {
+                let folder = "run/libvirt/qemu";
+                vec![file(folder, &escaped(name)), file(folder, name)]
+            }
+            Self::Proxmox => vec![file("run/qemu-server", name)],
+            Self::Incus => Vec::new(),
         }
     }
 
@@ -109,6 +114,12 @@ pub fn usable(name: &str) -> Result<(), String> {
         return Err(format!("the name \"{}\" of a guest cannot be used", printable(start.as_bytes())));
     }
     Ok(())
+}
+
+/// Returns a text as XML has it.
+fn escaped(text: &str) -> String {
+    let pairs = [("&", "&amp;"), ("<", "&lt;"), (">", "&gt;"), ("'", "&apos;"), ("\"", "&quot;")];
+    pairs.iter().fold(text.to_owned(), |text, (from, to)| text.replace(from, to))
 }
 
 fn libvirt_step(operation: &str, sub: &str) -> HookStep {
@@ -180,6 +191,15 @@ mod tests {
         assert!(step(HookEngine::Incus, "web started").is_err());
         let long = format!("{} prepare begin -", "x".repeat(NAME_MAX + 1));
         assert!(step(HookEngine::Libvirt, &long).unwrap_err().len() < 100);
+    }
+
+    #[test]
+    fn the_process_of_a_guest_is_where_the_engine_notes_it() {
+        let files = HookEngine::Libvirt.pid_files(Path::new("/"), "a&lt;<\"'");
+        let names = ["a&amp;lt;&lt;&quot;&apos;.pid", "a&lt;<\"'.pid"];
+        assert_eq!(files, names.map(|name| Path::new("/run/libvirt/qemu").join(name)));
+        let files = HookEngine::Proxmox.pid_files(Path::new("/"), "100");
+        assert_eq!(files, [Path::new("/run/qemu-server/100.pid")]);
     }
 
     #[test]
