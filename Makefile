@@ -75,7 +75,7 @@ test-slurm: ## steps of Slurm placed by the plug-in, on two hosts of this machin
 	$(UNOPTIMISED)
 	cd integrations/slurm && CARGO_TARGET_DIR="$(abspath $(TARGET))" python3 -B -m unittest $(ARGS)
 
-test-libvirt: ## guests of libvirt placed by the hook, and the hooks of Proxmox VE and Incus (half a minute, root), after installing or naming what is missing
+test-libvirt: ## guests of libvirt placed by the hook, and the hooks of Proxmox VE and Incus (a minute, root), after installing or naming what is missing
 	scripts/packages build libvirt
 	$(UNOPTIMISED)
 	cd integrations/libvirt && CARGO_TARGET_DIR="$(abspath $(TARGET))" python3 -B -m unittest $(ARGS)
