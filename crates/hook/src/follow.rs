@@ -174,7 +174,7 @@ impl Instances<'_> {
         renew(&host, name, &shape(vcpus, running.own.clone()), pid, until)
     }
 
-    /// The kernel has told the keeper of the end: what is left here is the explanation.
+    /// The kernel has told the keeper of the end: the explanation remains to be changed.
     fn ended(&self, name: &str) {
         let released = self.host().and_then(|host| host.release(name));
         match released {

@@ -47,7 +47,7 @@ pub struct ThisHost {
     machine: Machine,
 }
 
-/// What was done for a guest.
+/// Result of a step for a guest.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum HookOutcome {
     /// It has these lines as its explanation.

@@ -65,7 +65,7 @@ struct Instance {
 }
 
 #[derive(Deserialize)]
-struct State {
+struct InstanceState {
     pid: i64,
 }
 
@@ -111,8 +111,9 @@ impl IncusGuest {
 /// ```
 /// use trimtab_hook::incus::{IncusEvent, event};
 ///
-/// let line = r#"{"type":"lifecycle","metadata":{"action":"instance-started","source":"/1.0/instances/web"}}"#;
-/// assert!(matches!(event(line)?, Some(IncusEvent::Started(guest)) if guest.name == "web"));
+/// let about = r#"{"action":"instance-started","source":"/1.0/instances/web"}"#;
+/// let line = format!(r#"{{"type":"lifecycle","metadata":{about}}}"#);
+/// assert!(matches!(event(&line)?, Some(IncusEvent::Started(guest)) if guest.name == "web"));
 /// # Ok::<(), String>(())
 /// ```
 pub fn event(line: &str) -> Result<Option<IncusEvent>, String> {

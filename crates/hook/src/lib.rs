@@ -30,8 +30,8 @@
 //!    gives each vCPU its CPUs. All of these are decided from values alone.
 //! 3. [`host`] reserves, binds and gives back; [`call`] is one call of a hook, [`follow`] follows
 //!    the events of Incus.
-//! 4. [`note`] keeps the explanation of a guest, [`install`] the script of a hook, [`write`](mod@write)
-//!    writes pins into a domain of libvirt.
+//! 4. [`note`] keeps the explanation of a guest, [`install`] the script of a hook,
+//!    [`write`](mod@write) writes pins into a domain of libvirt.
 
 #![forbid(unsafe_code)]
 #![warn(missing_docs)]

@@ -67,7 +67,7 @@ fn read(stream: Option<impl Read + Send + 'static>, most: u64) -> mpsc::Receiver
     let work = move || {
         let mut bytes = Vec::new();
         if let Some(stream) = stream {
-            // What was read before an error is the answer.
+            // The bytes before an error are the answer.
             let _ = stream.take(most).read_to_end(&mut bytes);
         }
         // The receiver may have given up.
