@@ -77,8 +77,8 @@ impl HookEngine {
         Ok((name, step))
     }
 
-    /// Returns the files in which the engine may have noted the process of a guest. libvirt 9 escapes
-    /// names there as in XML.
+    /// Returns the files in which the engine may have noted the process of a guest. libvirt 9
+    /// escapes names there as in XML.
     pub fn pid_files(self, root: &Path, name: &str) -> Vec<PathBuf> {
         let file = |folder: &str, name: &str| root.join(folder).join(format!("{name}.pid"));
         match self {

@@ -160,7 +160,7 @@ fn own(limit: &str) -> OwnCpus {
 /// # Errors
 /// It is not the state of an instance.
 pub fn process(text: &str) -> Result<Option<u32>, String> {
-    let state: State =
+    let state: InstanceState =
         serde_json::from_str(text).map_err(|error| format!("no state of an instance: {error}"))?;
     Ok(u32::try_from(state.pid).ok().filter(|pid| *pid > 1))
 }

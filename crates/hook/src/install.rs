@@ -26,8 +26,8 @@ pub fn place(root: &Path, engine: HookEngine) -> Result<PathBuf> {
     }
 }
 
-/// Returns the script. It starts `trimtab` and lets the guest start whatever happens to it; only the
-/// refusal of a guest whose cores are required stops the guest.
+/// Returns the script. It starts `trimtab` and lets the guest start whatever happens to it; only
+/// the refusal of a guest whose cores are required stops the guest.
 ///
 /// # Errors
 /// The path of the program cannot be part of a script.

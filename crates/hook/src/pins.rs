@@ -59,8 +59,8 @@ pub fn vcpu_pins(machine: &Machine, cpus: &CpuSet, reserved: &CpuSet, guest: &Gu
     VcpuPins { vcpus, all, rest, notes }
 }
 
-/// Returns the numbers of the vCPUs: those of the guest's first node, of its next ones, and all that
-/// are in none.
+/// Returns the numbers of the vCPUs: those of the guest's first node, of its next ones, and all
+/// that are in none.
 fn vcpus_in_order(guest: &GuestShape) -> Vec<u32> {
     let mut seen = BTreeSet::new();
     let listed = guest.cells.iter().flatten().copied();

@@ -1,8 +1,8 @@
 //! `trimtab hook libvirt --write`: writes the CPUs of a guest into its domain, by `virsh`.
 //!
 //! A hook cannot: libvirt hands it the domain for reading, and waits for its end, so that `virsh`
-//! would wait for the hook. The CPUs that are written stay the guest's at each later start: the hook
-//! reserves them, and libvirt binds the vCPUs.
+//! would wait for the hook. The CPUs that are written stay the guest's at each later start: the
+//! hook reserves them, and libvirt binds the vCPUs.
 
 use crate::domain::{self, DOMAIN_MAX};
 use crate::host::{ThisHost, is_memory_bound};

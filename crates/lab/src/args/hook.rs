@@ -11,8 +11,8 @@ use trimtab_front::args::time;
 /// A hook of libvirt or Proxmox VE, or a follower of Incus's events. A guest that starts gets as
 /// many free cores as it has vCPUs: a hold that excludes every other guest and every run of trimtab
 /// on the machine, a CPU for each vCPU, and the remaining hardware threads of its cores for its
-/// emulator and I/O threads. `trimtab ps` lists it by its name. The hold ends with the guest, in any
-/// way. A guest that cannot have its cores starts without them, unless hook.toml beside the site's
+/// emulator and I/O threads. `trimtab ps` lists it by its name. The hold ends with the guest, in
+/// any way. A guest that cannot have its cores starts without them, unless hook.toml beside the site's
 /// rules (/etc/trimtab) requires them; then it is refused, with the reason.
 ///
 /// The engine calls the hook with words of its own after `--`: `trimtab hook libvirt --install`
