@@ -1,6 +1,6 @@
 //! `trimtab advise`, `bench`, `check`, `each`, `hold`, `hook`, `nri`, `release`, `replay`,
-//! `report`, `resize`, `serve`, `sim`, `top`, `tune`, `tune-team` and `generate`: commands of `trimtab-lab`,
-//! which replaces this process.
+//! `report`, `resize`, `serve`, `sim`, `top`, `tune`, `tune-team` and `generate`: commands of
+//! `trimtab-lab`, which replaces this process.
 
 use crate::exit::{self, Exit};
 use anyhow::Context;

@@ -12,15 +12,15 @@ use trimtab_front::args::time;
 /// many free cores as it has vCPUs: a hold that excludes every other guest and every run of trimtab
 /// on the machine, a CPU for each vCPU, and the remaining hardware threads of its cores for its
 /// emulator and I/O threads. `trimtab ps` lists it by its name. The hold ends with the guest, in
-/// any way. A guest that cannot have its cores starts without them, unless hook.toml beside the site's
-/// rules (/etc/trimtab) requires them; then it is refused, with the reason.
+/// any way. A guest that cannot have its cores starts without them, unless hook.toml beside the
+/// site's rules (/etc/trimtab) requires them; then it is refused, with the reason.
 ///
 /// The engine calls the hook with words of its own after `--`: `trimtab hook libvirt --install`
 /// installs a script for that. `trimtab hook incus` runs in the foreground until it is ended. Needs
 /// root.
 ///
-/// Exit status 1 if a guest is refused, 2 if something else fails; both are never seen of a guest
-/// whose cores are not required.
+/// Exit status 1 if a guest is refused, 2 if something else fails. The script passes only the
+/// refusal on to the engine.
 #[derive(Args, Debug)]
 #[command(
     after_help = "Examples:\n  trimtab hook libvirt --install\n  trimtab hook libvirt --explain web\n  \
