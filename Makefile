@@ -13,7 +13,7 @@ BUILT  := $(TARGET)/$(if $(filter dev,$(PROFILE)),debug,$(PROFILE))
 # for single packages, cargo chooses fewer features, and builds half of the workspace a second time. TRIMTAB_BUILT=yes: it is built.
 UNOPTIMISED := $(if $(TRIMTAB_BUILT),@true,$(CARGO) build --workspace --lib --bins --test numa)
 
-.PHONY: build help guide dist dist-smoke test test-models test-python test-torch test-numa test-misses test-systemd test-slurm test-mpi test-k8s demo bench-launch bench-nested bench-balance bench-uncore bench-cost bench-oversub corpus corpus-test check-all lint install uninstall clean
+.PHONY: build help guide dist dist-smoke test test-models test-python test-torch test-numa test-misses test-systemd test-slurm test-libvirt test-mpi test-k8s demo bench-launch bench-nested bench-balance bench-uncore bench-cost bench-oversub corpus corpus-test check-all lint install uninstall clean
 
 build: ## build trimtab (the default); says what is missing, installs nothing
 	TRIMTAB_INSTALL=no scripts/packages build
@@ -74,6 +74,11 @@ test-slurm: ## steps of Slurm placed by the plug-in, on two hosts of this machin
 	scripts/packages build slurm
 	$(UNOPTIMISED)
 	cd integrations/slurm && CARGO_TARGET_DIR="$(abspath $(TARGET))" python3 -B -m unittest $(ARGS)
+
+test-libvirt: ## guests of libvirt placed by the hook, and the hooks of Proxmox VE and Incus (a minute, root), after installing or naming what is missing
+	scripts/packages build libvirt
+	$(UNOPTIMISED)
+	cd integrations/libvirt && CARGO_TARGET_DIR="$(abspath $(TARGET))" python3 -B -m unittest $(ARGS)
 
 test-mpi: ## collectives of MPI programs carried out by teams, compared with each MPI's own (a minute), after installing or naming what is missing
 	scripts/packages build test

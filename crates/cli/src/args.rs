@@ -51,7 +51,7 @@ pub const GROUPS: [(&str, &[&str]); 5] = [
     ("Run", &["run", "each", "hold", "resize", "release", "attach", "detach"]),
     ("Look", &["plan", "topo", "ps", "top", "report", "counters", "nproc", "doctor", "check"]),
     ("Improve", &["profile", "advise", "tune", "tune-team", "replay"]),
-    ("Operate a service", &["serve", "tag", "untag", "status", "reload", "guest-agent", "nri"]),
+    ("Operate a service", &["serve", "tag", "untag", "status", "reload", "guest-agent", "nri", "hook"]),
     ("Laboratory", &["bench", "sim"]),
 ];
 
@@ -97,6 +97,7 @@ Operate a service:
   reload       Have the service read its files of declared tags again
   guest-agent  Tell the host, from inside a VM, which vCPUs run bound tasks
   nri          Give containers of Kubernetes cores that nothing else has
+  hook         Give virtual machines cores that nothing else has
 
 Laboratory:
   bench        Measure placement and balancing on this machine
@@ -153,6 +154,8 @@ pub enum Command {
     GuestAgent(GuestAgentArgs),
     /// Give containers of Kubernetes cores that nothing else has.
     Nri(LabArgs),
+    /// Give virtual machines cores that nothing else has.
+    Hook(LabArgs),
     /// Measure placement and balancing on this machine.
     Bench(LabArgs),
     /// Simulate balancing on machines that you do not have.

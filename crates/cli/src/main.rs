@@ -62,6 +62,7 @@ fn trimtab() -> u8 {
         | Command::Sim(_)
         | Command::TuneTeam(_)
         | Command::Nri(_)
+        | Command::Hook(_)
         | Command::Report(_)
         | Command::Serve(_)
         | Command::Top(_)

@@ -1,4 +1,4 @@
-//! Cores for containers, for an engine's plug-in.
+//! Cores for containers and virtual machines, for an engine's plug-in.
 //!
 //! Problem: an engine asks for the cores of a container before the container has a process, and
 //! the plug-in may be killed at any time. Idea: a keeper has the hold from the first moment. Until
@@ -8,7 +8,9 @@
 //!
 //! Properties: at no instant between the reservation and the end of the container are its cores
 //! free, whatever is killed, except if the engine is killed before the container is started. No
-//! mask is set: the engine confines the container.
+//! mask is set: the engine confines the container. Holds of virtual machines are made, found and
+//! handed over in the same way, with QEMU as the first process; a plug-in for containers does not
+//! see them.
 
 use crate::cores::CoresRequest;
 use crate::delegate::holder;
@@ -27,8 +29,8 @@ use trimtab_core::set::CpuSet;
 use trimtab_front::machine::Which;
 use trimtab_front::process_env::World;
 use trimtab_launch::{Environment, LaunchRequest, Sources, decide};
-pub use trimtab_linux::keeper::Target;
 use trimtab_linux::keeper::{ARGUMENT, ContainerNote, Description, WatchedTarget, description};
+pub use trimtab_linux::keeper::{EngineTask, Target};
 use trimtab_linux::ledger::{Hold, Holder, Ledger, Level, ProcessTable};
 pub use trimtab_linux::process::Pid;
 use trimtab_linux::process::{self};
@@ -43,7 +45,9 @@ const KEEPER: &[u8] = b"trimtab: keeper of ";
 pub struct ContainerRequest<'a> {
     /// The cores, with the label for `trimtab ps`. There is no wait: the engine tries again.
     pub cores: CoresRequest,
-    /// The engine's number of the container.
+    /// What the engine starts.
+    pub kind: EngineTask,
+    /// The engine's number of the container, or its name of the guest.
     pub id: &'a str,
     /// Environment of the container.
     pub environment: Environment,
@@ -68,6 +72,8 @@ pub struct ContainerCores {
     pub threads: u32,
     /// Variables for its program: `None` removes one.
     pub environment: BTreeMap<String, Option<String>>,
+    /// Why these CPUs were chosen.
+    pub reasons: Vec<String>,
     /// Warnings about the machine and the site's files.
     pub warnings: Vec<String>,
 }
@@ -75,8 +81,9 @@ pub struct ContainerCores {
 /// A hold of a container, as its keeper has it.
 #[derive(Clone, Debug)]
 pub struct KeptContainer {
-    /// The engine's number of the container.
+    /// The engine's number of the container, or its name of the guest.
     pub id: String,
+    kind: EngineTask,
     /// CPUs on which the container may run.
     pub cpus: CpuSet,
     /// CPUs that are reserved.
@@ -141,12 +148,13 @@ impl ContainerRequest<'_> {
         environment.extend(position(&held).map(|hold| (HOLD.to_owned(), Some(hold))));
         let reserved = held.cpus().clone();
         let cpus = plan.placement.mask.clone();
-        let about = about(self.id, watched.target(), &cpus);
+        let about = about((self.kind, self.id), watched.target(), &cpus);
         watched.keep(program, held, &about).map_err(never)?;
         let mut warnings = situation.warnings;
         warnings.extend(facts.ledger.private);
+        let reasons = plan.placement.reasons.iter().map(ToString::to_string).collect();
         let (memory, threads) = (plan.placement.memory, plan.threads.value);
-        Ok(ContainerCores { cpus, reserved, memory, threads, environment, warnings })
+        Ok(ContainerCores { cpus, reserved, memory, threads, environment, reasons, warnings })
     }
 
     fn request(&self, world: &World, situation: &Situation) -> Result<LaunchRequest, ReserveError> {
@@ -173,8 +181,8 @@ fn without_steering(environment: &Environment) -> Environment {
     kept.map(|(name, value)| (name.to_owned(), value.to_owned())).collect()
 }
 
-fn about(id: &str, target: &Target, cpus: &CpuSet) -> Description {
-    let container = Some(ContainerNote { id: id.to_owned(), cpus: cpus.clone() });
+fn about((kind, id): (EngineTask, &str), target: &Target, cpus: &CpuSet) -> Description {
+    let container = Some(ContainerNote { id: id.to_owned(), kind, cpus: cpus.clone() });
     Description { target: target.clone(), before: Vec::new(), usual: CpuSet::new(), cpuset: None, container }
 }
 
@@ -195,6 +203,18 @@ fn is_container_keeper(proc: &Path, pid: Pid) -> bool {
 /// # Errors
 /// The ledger or the list of processes cannot be read.
 pub fn kept(world: &World) -> Result<Vec<KeptContainer>> {
+    kept_of(world, EngineTask::Container)
+}
+
+/// Returns the holds of this user's virtual machines, as [`kept`].
+///
+/// # Errors
+/// As [`kept`].
+pub fn kept_guests(world: &World) -> Result<Vec<KeptContainer>> {
+    kept_of(world, EngineTask::Guest)
+}
+
+fn kept_of(world: &World, kind: EngineTask) -> Result<Vec<KeptContainer>> {
     let (ledger, proc) = (open(world)?, world.proc());
     let machine = Which::Live.load(world)?.0.cpus();
     let holds = ledger.holders(Level::MACHINE, &machine).context("cannot read the holders")?.known;
@@ -213,11 +233,14 @@ pub fn kept(world: &World) -> Result<Vec<KeptContainer>> {
         else {
             continue;
         };
+        if note.kind != kind {
+            continue;
+        }
         let Ok(cpus) = ledger.held_by(keeper.0, Level::MACHINE, &machine) else { continue };
         // A keeper that has just ended has no locks.
         let Some(hold) = holds.iter().find(|hold| hold.cpus == cpus && !cpus.is_empty()) else { continue };
         let (hold, reserved) = (hold.clone(), cpus);
-        found.push(KeptContainer { id: note.id, cpus: note.cpus, reserved, target, keeper, hold });
+        found.push(KeptContainer { id: note.id, kind, cpus: note.cpus, reserved, target, keeper, hold });
     }
     Ok(found)
 }
@@ -238,7 +261,7 @@ impl KeptContainer {
         holder.since = self.hold.holder.since;
         // Only a name is lost if this fails.
         let _ = borrowed.rename(&ledger, holder);
-        let about = about(&self.id, watched.target(), &self.cpus);
+        let about = about((self.kind, &self.id), watched.target(), &self.cpus);
         watched.keep_copy(program, borrowed.into_file(), &about)?;
         self.end(world)
     }
@@ -260,6 +283,11 @@ impl KeptContainer {
                 Err(anyhow::Error::new(error).context(format!("keeper {} cannot be ended", self.keeper)))
             }
         }
+    }
+
+    /// Returns the number of the hold, which `resize` and `release` take.
+    pub fn number(&self) -> String {
+        self.hold.id.name()
     }
 
     /// Returns whether the hold lasts until the end of this process.

@@ -4,6 +4,7 @@
 pub mod bench;
 pub mod each;
 pub mod hold;
+pub mod hook;
 pub mod nri;
 pub mod oversub;
 pub mod report;
@@ -16,6 +17,7 @@ pub mod tune_team;
 pub use bench::{BenchArgs, BenchBalanceArgs, BenchCommand, CostArgs, Experiment, NestedArgs, UncoreArgs};
 pub use each::EachArgs;
 pub use hold::{HoldArgs, ReleaseArgs, ResizeArgs};
+pub use hook::HookArgs;
 pub use nri::NriArgs;
 pub use oversub::{Mix, OversubArgs, OversubCellArgs, Program, ProgramPair};
 pub use report::ReportArgs;
@@ -30,12 +32,12 @@ use trimtab_cli::args::{AdviseArgs, CheckArgs, ReplayArgs, ServeArgs, TopArgs, T
 
 /// Measure and simulate trimtab's placement and balancing.
 ///
-/// `trimtab advise`, `bench`, `check`, `each`, `hold`, `nri`, `release`, `replay`, `report`,
-/// `resize`, `serve`, `sim`, `top`, `tune` and `tune-team` start this program. It holds the
-/// benchmarks of the live machine, the simulator of other machines, the service, the live view, the
-/// pages made of records, replays, advice, the checker of plans, jobs for many values, the tuning
-/// of programs and teams, the commands that hold cores for others, and the plug-in for container
-/// runtimes.
+/// `trimtab advise`, `bench`, `check`, `each`, `hold`, `hook`, `nri`, `release`, `replay`,
+/// `report`, `resize`, `serve`, `sim`, `top`, `tune` and `tune-team` start this program. It holds
+/// the benchmarks of the live machine, the simulator of other machines, the service, the live view,
+/// the pages made of records, replays, advice, the checker of plans, jobs for many values, the tuning
+/// of programs and teams, the commands that hold cores for others, the plug-in for container
+/// runtimes, and the hooks of engines of virtual machines.
 #[derive(Parser, Debug)]
 #[command(name = "trimtab-lab", version, max_term_width = 100)]
 pub struct Cli {
@@ -49,6 +51,7 @@ pub enum Command {
     Resize(ResizeArgs),
     Release(ReleaseArgs),
     Nri(NriArgs),
+    Hook(HookArgs),
     Bench(BenchArgs),
     Sim(SimArgs),
     Report(ReportArgs),

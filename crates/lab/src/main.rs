@@ -1,9 +1,10 @@
 //! `trimtab-lab`, the laboratory program: benchmarks of the live machine, the simulator, the
 //! service, the live view, pages made of records, replays, advice, the checker of plans, jobs for
-//! many values, the tuning of programs and teams, holds for other programs, and the plug-in for
-//! container runtimes. `trimtab advise`, `bench`, `check`, `each`, `hold`, `nri`, `release`,
-//! `replay`, `report`, `resize`, `serve`, `sim`, `top`, `tune` and `tune-team` start it. It is also
-//! the keeper and the grower of a hold, and the guardian of a service.
+//! many values, the tuning of programs and teams, holds for other programs, the plug-in for
+//! container runtimes, and the hooks of engines of virtual machines. `trimtab advise`, `bench`,
+//! `check`, `each`, `hold`, `hook`, `nri`, `release`, `replay`, `report`, `resize`, `serve`, `sim`,
+//! `top`, `tune` and `tune-team` start it. It is also the keeper and the grower of a hold, and the
+//! guardian of a service.
 
 use clap::{CommandFactory, Parser};
 use std::process::ExitCode;
@@ -14,7 +15,7 @@ use trimtab_front::exit;
 use trimtab_front::process_env::World;
 use trimtab_hold::grower;
 use trimtab_lab::args::{Cli, Command};
-use trimtab_lab::{advise, bench, check, each, generate, hold, nri, replay, report};
+use trimtab_lab::{advise, bench, check, each, generate, hold, hook, nri, replay, report};
 use trimtab_lab::{serve, sim, top, tune, tune_team};
 use trimtab_linux::host::Guard;
 use trimtab_linux::keeper;
@@ -46,6 +47,7 @@ fn main() -> ExitCode {
         Command::Resize(args) => hold::resize(&world, &args),
         Command::Release(args) => hold::release(&world, &args),
         Command::Nri(args) => nri::run(&world, &args),
+        Command::Hook(args) => hook::run(&world, &args),
         Command::Bench(args) => bench::run(&world, &args),
         Command::Sim(args) => sim::run(&args),
         Command::Advise(args) => advise::run(&world, &args),

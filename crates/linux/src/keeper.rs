@@ -75,11 +75,26 @@ pub struct Description {
     pub container: Option<ContainerNote>,
 }
 
+/// What an engine runs on cores that are held for it. A plug-in cares for the holds of its own kind
+/// only.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum EngineTask {
+    /// A container.
+    #[default]
+    Container,
+    /// A virtual machine.
+    Guest,
+}
+
 /// What a plug-in notes of a container's hold, and reads when it is started again.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct ContainerNote {
-    /// The engine's number of the container.
+    /// The engine's number of the container, or its name of the guest.
     pub id: String,
+    /// What the engine runs.
+    #[serde(default)]
+    pub kind: EngineTask,
     /// CPUs on which the container may run.
     pub cpus: CpuSet,
 }
@@ -399,7 +414,11 @@ mod tests {
             before: vec![(7, 8, "0-3".parse().unwrap())],
             usual: "0-3".parse().unwrap(),
             cpuset: None,
-            container: Some(ContainerNote { id: "c1".into(), cpus: "1".parse().unwrap() }),
+            container: Some(ContainerNote {
+                id: "c1".into(),
+                kind: EngineTask::Guest,
+                cpus: "1".parse().unwrap(),
+            }),
         };
         let file = describe(&about).unwrap();
         let own = std::os::fd::AsRawFd::as_raw_fd(&file);

@@ -10,7 +10,7 @@ use std::time::Instant;
 use trimtab_core::set::CpuSet;
 use trimtab_front::args::SurveyMode;
 use trimtab_front::process_env::World;
-use trimtab_hold::container::{ContainerCores, ContainerRequest, Pid};
+use trimtab_hold::container::{ContainerCores, ContainerRequest, EngineTask, Pid};
 use trimtab_hold::cores::CoresRequest;
 use trimtab_hold::facts::granted;
 use trimtab_hold::reserve::ReserveError;
@@ -123,6 +123,7 @@ impl ThisNode {
         };
         let request = ContainerRequest {
             cores: CoresRequest { label: subject.label.clone(), wait: None, ..wanted.clone() },
+            kind: EngineTask::Container,
             id: &subject.id,
             environment: subject.environment.clone(),
             quota: subject.quota,

@@ -1,6 +1,6 @@
-//! `trimtab advise`, `bench`, `check`, `each`, `hold`, `nri`, `release`, `replay`, `report`,
-//! `resize`, `serve`, `sim`, `top`, `tune`, `tune-team` and `generate`: commands of `trimtab-lab`,
-//! which replaces this process.
+//! `trimtab advise`, `bench`, `check`, `each`, `hold`, `hook`, `nri`, `release`, `replay`,
+//! `report`, `resize`, `serve`, `sim`, `top`, `tune`, `tune-team` and `generate`: commands of
+//! `trimtab-lab`, which replaces this process.
 
 use crate::exit::{self, Exit};
 use anyhow::Context;
@@ -11,12 +11,13 @@ use trimtab_front::sibling::{LAB, TRIMTAB, find};
 
 /// Commands that `trimtab-lab` has help for. The options of `tune` are parsed here too, since `tune
 /// list` and its siblings need no laboratory.
-pub const COMMANDS: [&str; 14] = [
+pub const COMMANDS: [&str; 15] = [
     "advise",
     "bench",
     "check",
     "each",
     "hold",
+    "hook",
     "nri",
     "release",
     "replay",

@@ -2,7 +2,7 @@
 
 use crate::util::Sandbox;
 
-const COMMANDS: [&str; 24] = [
+const COMMANDS: [&str; 25] = [
     "run",
     "hold",
     "resize",
@@ -26,6 +26,7 @@ const COMMANDS: [&str; 24] = [
     "status",
     "reload",
     "guest-agent",
+    "hook",
     "tune-team",
 ];
 
@@ -106,9 +107,20 @@ fn no_command_is_help_and_a_failure() {
 #[test]
 fn help_names_the_exit_statuses_and_what_intervals_mean() {
     let sandbox = Sandbox::new();
-    for command in
-        ["run", "hold", "attach", "detach", "replay", "doctor", "check", "top", "report", "sim", "tune-team"]
-    {
+    for command in [
+        "run",
+        "hold",
+        "attach",
+        "detach",
+        "replay",
+        "doctor",
+        "check",
+        "top",
+        "report",
+        "sim",
+        "hook",
+        "tune-team",
+    ] {
         let help = sandbox.trimtab(&format!("{command} --help")).ends().ok();
         let said = help.to_lowercase();
         assert!(said.contains("exit status"), "{help}");

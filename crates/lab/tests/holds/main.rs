@@ -10,6 +10,7 @@ mod util;
 mod cgroup;
 mod delegate;
 mod grow;
+mod hook;
 mod kills;
 mod ledger;
 mod nri;
