@@ -41,8 +41,8 @@ pub struct PlanArgs {
     #[arg(long, conflicts_with = "format")]
     pub json: bool,
     /// Print the plan for another tool: omp, taskset, numactl, likwid, slurm, cpuset, systemd,
-    /// podman, docker, compose, libvirt, mpich, openmpi (mpirun of Open MPI 5) or rankfile (a file for
-    /// mpirun, of Open MPI 4 too).
+    /// podman, docker, compose, libvirt, mpich, openmpi (mpirun of Open MPI 5) or rankfile (a file
+    /// for mpirun, of Open MPI 4 too).
     #[arg(long, value_name = "TOOL", value_parser = Words::<Format>::of(Format::words()), hide_possible_values = true)]
     pub format: Option<Format>,
     /// The program that the plan is for; its kind decides its environment.

@@ -11,7 +11,7 @@ use crate::time::{Moment, Span};
 #[derive(Clone, Debug, Default)]
 pub struct ReportSampler {
     began: Option<Moment>,
-    /// Number of samples. The cost of the first, which opens all files, is no measure of the others.
+    /// Number of samples. The cost of the first, which opens all files, does not count.
     samples: u64,
 }
 
