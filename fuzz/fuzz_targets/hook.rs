@@ -1,5 +1,5 @@
-//! What engines of virtual machines send: calls, domains, configurations, events, and the cores that
-//! a guest gets by them.
+//! What engines of virtual machines send: calls, domains, configurations, events, and the cores
+//! that a guest gets by them.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;

@@ -35,8 +35,8 @@ use trimtab_cli::args::{AdviseArgs, CheckArgs, ReplayArgs, ServeArgs, TopArgs, T
 /// `trimtab advise`, `bench`, `check`, `each`, `hold`, `hook`, `nri`, `release`, `replay`,
 /// `report`, `resize`, `serve`, `sim`, `top`, `tune` and `tune-team` start this program. It holds
 /// the benchmarks of the live machine, the simulator of other machines, the service, the live view,
-/// the pages made of records, replays, advice, the checker of plans, jobs for many values, the tuning
-/// of programs and teams, the commands that hold cores for others, the plug-in for container
+/// the pages made of records, replays, advice, the checker of plans, jobs for many values, the
+/// tuning of programs and teams, the commands that hold cores for others, the plug-in for container
 /// runtimes, and the hooks of engines of virtual machines.
 #[derive(Parser, Debug)]
 #[command(name = "trimtab-lab", version, max_term_width = 100)]
