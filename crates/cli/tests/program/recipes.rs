@@ -325,6 +325,7 @@ pages! {
     the_recipe_for_a_ci_machine_works: "recipes/ci.md",
     the_recipe_for_containers_works: "recipes/containers.md",
     the_recipe_for_many_jobs_works: "recipes/many-jobs.md",
+    the_recipe_for_workers_works: "recipes/workers.md",
 }
 
 #[test]
