@@ -25,6 +25,10 @@ const HELLO: &[u8; 12] = b"TRTEAM\x00\x01\xff\xff\xff\xff";
 /// The user that owns nothing.
 const NOBODY: u32 = 65_534;
 
+/// Held while this process forks. A forked child has copies of all descriptors, also of other
+/// tests' listeners and locks, so a test that depends on their end forbids forks.
+static FORKS: parking_lot::Mutex<()> = parking_lot::Mutex::new(());
+
 /// A folder that only this user can enter, removed with its value.
 struct Folder(PathBuf);
 
@@ -89,6 +93,7 @@ fn a_process_that_does_not_answer_is_waited_for_until_the_limit_only() {
 
 #[test]
 fn of_hosts_that_begin_at_once_one_listens() {
+    let _no_forks = FORKS.lock();
     let folder = Folder::new("race");
     let path = folder.socket();
     for _ in 0..100 {
@@ -187,6 +192,7 @@ fn a_late_process_is_refused_and_does_no_harm() {
 
 /// Runs a function as the user `nobody`, in a process of its own; its result is the exit status.
 fn as_user_nobody(work: impl FnOnce() -> u8) -> libc::pid_t {
+    let _alone = FORKS.lock();
     // SAFETY: the parts of the C library that the child uses are safe after fork, and it ends.
     unsafe {
         let child = libc::fork();

@@ -340,7 +340,8 @@ mod tests {
                 let got = if aligned { window.aligned(at, length) } else { window.get(at, length) };
                 let there = usize::try_from(at).unwrap()..usize::try_from(at + length).unwrap();
                 prop_assert_eq!(got, bytes.get(there));
-                if let Some(got) = got.filter(|_| aligned) {
+                // A part without bytes has no numbers.
+                if let Some(got) = got.filter(|got| aligned && !got.is_empty()) {
                     prop_assert!(got.as_ptr().addr().is_multiple_of(ALIGNMENT_BYTES));
                 }
             }
