@@ -125,7 +125,7 @@ def detached(balancer, path):
     if status == 0:
         return ""
     words = path.read_text(errors="replace").strip().splitlines()
-    if words and "there is no process" in words[-1]:
+    if words and any(end in words[-1] for end in ("there is no process", "have ended", "has ended")):
         return LATE
     return f"attach {'stayed after the program' if status is None else f'ended with {status}'}: {words[-1] if words else ''}"
 

@@ -254,6 +254,8 @@ fn usable(cpus: Option<&CpuSet>, free: bool, machine: &Machine, first: &Sample) 
     let (usable, what) = match cpus {
         None if free => (machine.cpus(), "this machine has no CPU that can be used"),
         Some(cpus) => (cpus.intersection(&machine.cpus()), "none of the CPUs of --cpus is on this machine"),
+        // They were there when the roots were found.
+        None if first.news.is_empty() => (CpuSet::new(), "the programs have ended"),
         None => {
             (together.intersection(&machine.cpus()), "the programs' threads may use no CPU of this machine")
         }

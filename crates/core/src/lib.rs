@@ -59,6 +59,7 @@ pub mod penalty;
 pub mod place;
 pub mod profile;
 pub mod queue;
+pub mod region_sampling;
 pub mod replay;
 pub mod resize;
 pub mod sampling_budget;

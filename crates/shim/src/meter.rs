@@ -12,9 +12,6 @@
 //!   counted.
 //! - A forked child takes rows of its own. A barrier inside another one (a Fortran call that calls
 //!   the C function) is one barrier.
-//! - A runtime does not report to its members how long they wait at the end of a region. Each
-//!   member stores when it arrives, and the thread that opened the region stores when it ended. A
-//!   member reads that time when it joins the next region, or when its thread ends.
 //! - The cost of a record is measured once, in a row that no reader uses.
 
 use crate::ticks::monotonic_ns as now;
@@ -24,9 +21,12 @@ use std::ffi::CString;
 use std::ptr::null_mut;
 use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU64, AtomicUsize, Ordering::*};
 use trimtab_core::place::runtimes::{RANK_VARIABLES, Runtime};
-use trimtab_core::sync_stats::{
-    BYTES, HEADER, MAGIC, ROW, ROWS, VARIABLE, bit, bucket, header, joined, region, row,
-};
+use trimtab_core::sync_stats::{BYTES, HEADER, MAGIC, ROW, ROWS, VARIABLE, bit, bucket, header, row};
+
+mod regions;
+
+use regions::note_barrier;
+pub(crate) use regions::{Region, barrier_begins, barrier_ends, count_team_barrier};
 
 /// Start of the page file; null if nothing is counted.
 static BASE: AtomicPtr<AtomicU64> = AtomicPtr::new(null_mut());
@@ -50,8 +50,6 @@ thread_local! {
     static OF: Cell<u64> = const { Cell::new(0) };
     /// Whether the thread is in a barrier.
     static INSIDE: Cell<bool> = const { Cell::new(false) };
-    /// The thread's number in its team, if the runtime reported it.
-    static INDEX: Cell<u32> = const { Cell::new(0) };
     /// Records the thread's last wait when the thread ends.
     static ENDS: Ends = const { Ends };
 }
@@ -64,7 +62,7 @@ impl Drop for Ends {
         let row = MINE.get();
         let base = BASE.load(Acquire);
         if row != 0 && row != NO_ROW && !base.is_null() && OF.get() == FORKS.load(Relaxed) {
-            settle(ThreadRow::at(base, row - 1), Some(now()));
+            regions::thread_ends(ThreadRow::at(base, row - 1));
         }
     }
 }
@@ -148,32 +146,33 @@ impl ThreadRow {
         self.set(word, self.get(word).wrapping_add(value));
     }
 
-    /// Records a barrier from `begin` to `end`.
-    fn record(self, by: Runtime, begin: u64, end: u64, leads: Lead) {
-        self.add(row::MEETING_COUNT, 1);
+    /// Records a barrier from `begin` to `end`, which stands for `weight` barriers.
+    fn record(self, by: Runtime, begin: u64, end: u64, leads: Lead, weight: u32) {
+        let times = u64::from(weight);
+        self.add(row::MEETING_COUNT, times);
         self.add(row::RECORD_COUNT, 1);
         self.set(row::RUNTIME_BITS, self.get(row::RUNTIME_BITS) | bit(by));
         let last = self.get(row::LAST_ACTIVE_NS);
         if last != 0 {
             let span = end.saturating_sub(last);
-            self.add(row::WAITED_NS, end.saturating_sub(begin).min(span));
-            self.add(row::SPANNED_NS, span);
+            self.add(row::WAITED_NS, end.saturating_sub(begin).min(span).saturating_mul(times));
+            self.add(row::SPANNED_NS, span.saturating_mul(times));
             if leads == Lead::Own {
-                self.interval(span);
+                self.interval(span, times);
             }
         }
         if let Lead::Took(span) = leads {
-            self.interval(span);
+            self.interval(span, times);
         }
         self.set(row::LAST_ACTIVE_NS, end);
     }
 }
 
 impl ThreadRow {
-    fn interval(self, span: u64) {
-        self.add(row::INTERVAL_COUNT, 1);
-        self.add(row::INTERVAL_SUM_NS, span);
-        self.add(row::FIRST_BUCKET + bucket(span), 1);
+    fn interval(self, span: u64, times: u64) {
+        self.add(row::INTERVAL_COUNT, times);
+        self.add(row::INTERVAL_SUM_NS, span.saturating_mul(times));
+        self.add(row::FIRST_BUCKET + bucket(span), times);
     }
 }
 
@@ -211,7 +210,7 @@ static BARRIERS: [(AtomicUsize, AtomicU64); 64] = [const { (AtomicUsize::new(0),
 fn cost(scratch: ThreadRow) -> u64 {
     let record = || {
         let begin = now();
-        scratch.record(Runtime::Pthread, begin, now(), Lead::Own);
+        scratch.record(Runtime::Pthread, begin, now(), Lead::Own, 1);
     };
     let batch = || {
         let begin = now();
@@ -248,7 +247,7 @@ fn mine() -> Option<(ThreadRow, usize)> {
     (row != NO_ROW).then(|| (ThreadRow::at(base, row - 1), row))
 }
 
-/// Runs `work`, which is a barrier. Returns whether this thread counts for all.
+/// Runs `work`, which is a barrier. `leads` says whether this thread counts for all.
 ///
 /// Holds nothing that would have to be dropped: cancellation unwinds through it.
 pub(crate) fn count_barrier<T>(
@@ -256,7 +255,20 @@ pub(crate) fn count_barrier<T>(
     work: impl FnOnce() -> T,
     leads: impl FnOnce(&T, u64) -> Lead,
 ) -> T {
-    if !is_on() || INSIDE.get() {
+    if !is_on() {
+        return work();
+    }
+    note_barrier();
+    count(1, by, work, leads)
+}
+
+fn count<T>(
+    weight: u32,
+    by: impl FnOnce() -> Runtime,
+    work: impl FnOnce() -> T,
+    leads: impl FnOnce(&T, u64) -> Lead,
+) -> T {
+    if INSIDE.get() {
         return work();
     }
     let Some((row, _)) = mine() else { return work() };
@@ -264,7 +276,7 @@ pub(crate) fn count_barrier<T>(
     let begin = now();
     let result = work();
     let end = now();
-    row.record(by(), begin, end, leads(&result, end));
+    row.record(by(), begin, end, leads(&result, end), weight);
     INSIDE.set(false);
     result
 }
@@ -275,7 +287,8 @@ pub(crate) fn record_reported(by: Runtime, begin: u64, end: u64, leads: Lead) {
         return;
     }
     if let Some((row, _)) = mine() {
-        row.record(by, begin, end, leads);
+        note_barrier();
+        row.record(by, begin, end, leads, 1);
     }
 }
 
@@ -307,124 +320,4 @@ pub(crate) fn count_yield() {
     if let Some((row, _)) = mine() {
         row.add(row::YIELD_COUNT, 1);
     }
-}
-
-/// Parallel region as seen by its members.
-#[derive(Clone, Copy)]
-pub(crate) struct Region {
-    by: Runtime,
-    /// The region's number, and the row plus one of the thread that opened it; 0 if it is not
-    /// counted.
-    joined: u64,
-    /// Number of the opening thread in the enclosing team.
-    outer: u32,
-}
-
-impl Region {
-    /// Opens a region by the calling thread.
-    pub(crate) fn open(by: Runtime) -> Self {
-        let joined = mine().map_or(0, |(row, number)| {
-            row.set(row::LAST_ACTIVE_NS, now());
-            row.add(row::REGIONS_OPENED, 1);
-            joined(row.get(row::REGIONS_OPENED), number as u64)
-        });
-        Self { by, joined, outer: INDEX.get() }
-    }
-
-    /// Records that the calling thread joins under this number.
-    pub(crate) fn join(&self, index: u32) {
-        if self.joined == 0 {
-            return;
-        }
-        INDEX.set(index);
-        if index == 0 {
-            return;
-        }
-        let Some((row, _)) = mine() else { return };
-        settle(row, None);
-        row.set(row::JOINED_REGION, self.joined);
-        row.set(row::RUNTIME_BITS, row.get(row::RUNTIME_BITS) | bit(self.by));
-        row.set(row::LAST_ACTIVE_NS, now());
-        row.add(row::RECORD_COUNT, 1);
-    }
-
-    /// Records that the calling thread has done its part, and waits for the others.
-    pub(crate) fn arrive(&self) {
-        if self.joined != 0 {
-            arrive();
-        }
-    }
-
-    /// Records the end of the region. Called by the thread that opened it.
-    pub(crate) fn close(&self) {
-        let Some((number, _)) = region(self.joined) else { return };
-        INDEX.set(self.outer);
-        let Some((row, _)) = mine() else { return };
-        let end = now();
-        let arrived = row.get(row::ARRIVED_NS);
-        if arrived != 0 {
-            row.set(row::ARRIVED_NS, 0);
-            row.record(self.by, arrived, end, Lead::Own);
-        }
-        row.set(row::REGION_ENDED_NS, end);
-        row.set(row::REGION_CLOSED, number);
-    }
-}
-
-/// Records a member's wait at the end of its last region. The end of the wait is the one stored by
-/// the thread that opened the region, or else the end of the member's thread, if it ends now.
-fn settle(row: ThreadRow, ends: Option<u64>) {
-    let (arrived, joined) = (row.get(row::ARRIVED_NS), row.get(row::JOINED_REGION));
-    row.set(row::ARRIVED_NS, 0);
-    let base = BASE.load(Acquire);
-    let Some((number, leader)) = region(joined) else { return };
-    if arrived == 0 || leader >= ROWS || base.is_null() {
-        return;
-    }
-    let leader = ThreadRow::at(base, leader);
-    let told = (leader.get(row::REGION_CLOSED) == number).then(|| leader.get(row::REGION_ENDED_NS));
-    // The opening thread may have closed another region since: then the length of the wait is
-    // unknown.
-    let Some(end) = told.or(ends) else { return };
-    let waited = end.saturating_sub(arrived);
-    row.add(row::WAITED_NS, waited);
-    row.add(row::SPANNED_NS, waited);
-    row.add(row::MEETING_COUNT, 1);
-    if let Some(told) = told {
-        // The thread existed until then: from then on its place may be another thread's.
-        row.set(row::LAST_ACTIVE_NS, told.max(arrived));
-    }
-}
-
-fn arrive() {
-    let Some((row, _)) = mine() else { return };
-    let at = now();
-    let last = row.get(row::LAST_ACTIVE_NS);
-    if INDEX.get() != 0 && last != 0 {
-        // The thread worked until this point. The rest is known when the region has ended.
-        row.add(row::SPANNED_NS, at.saturating_sub(last));
-        row.set(row::LAST_ACTIVE_NS, at);
-    }
-    row.set(row::ARRIVED_NS, at);
-}
-
-/// Records the beginning of a barrier of an OpenMP runtime that reports to a tool.
-pub(crate) fn barrier_begins() {
-    arrive();
-}
-
-/// Records the end of such a barrier. `inside`: the barrier is inside its region, and not its end,
-/// whose time only the thread that opened the region has.
-pub(crate) fn barrier_ends(by: Runtime, inside: bool) {
-    let index = INDEX.get();
-    if !inside && index != 0 {
-        return;
-    }
-    let Some((row, _)) = mine() else { return };
-    let (arrived, end) = (row.get(row::ARRIVED_NS), now());
-    if arrived == 0 {
-        return;
-    }
-    row.set(row::ARRIVED_NS, 0);
-    row.record(by, arrived, end, Lead::if_first(index == 0));
 }

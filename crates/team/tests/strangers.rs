@@ -15,6 +15,7 @@ use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::os::unix::fs::{DirBuilderExt, PermissionsExt};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
+use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 use trimtab_team::segment::meeting::Meeting;
 use trimtab_team::segment::socket::Host;
@@ -27,7 +28,7 @@ const NOBODY: u32 = 65_534;
 
 /// Held while this process forks. A forked child has copies of all descriptors, also of other
 /// tests' listeners and locks, so a test that depends on their end forbids forks.
-static FORKS: parking_lot::Mutex<()> = parking_lot::Mutex::new(());
+static FORKS: Mutex<()> = Mutex::new(());
 
 /// A folder that only this user can enter, removed with its value.
 struct Folder(PathBuf);
@@ -93,7 +94,7 @@ fn a_process_that_does_not_answer_is_waited_for_until_the_limit_only() {
 
 #[test]
 fn of_hosts_that_begin_at_once_one_listens() {
-    let _no_forks = FORKS.lock();
+    let _no_forks = FORKS.lock().unwrap_or_else(PoisonError::into_inner);
     let folder = Folder::new("race");
     let path = folder.socket();
     for _ in 0..100 {
@@ -192,7 +193,7 @@ fn a_late_process_is_refused_and_does_no_harm() {
 
 /// Runs a function as the user `nobody`, in a process of its own; its result is the exit status.
 fn as_user_nobody(work: impl FnOnce() -> u8) -> libc::pid_t {
-    let _alone = FORKS.lock();
+    let _alone = FORKS.lock().unwrap_or_else(PoisonError::into_inner);
     // SAFETY: the parts of the C library that the child uses are safe after fork, and it ends.
     unsafe {
         let child = libc::fork();

@@ -40,7 +40,10 @@ fn threads_are_moved_and_the_program_is_as_ever() {
     let program = child(running.pid());
     // Two spinning threads, each on one CPU. The initial thread waits for them.
     eventually("each computing thread has a core", || workers_are_bound(program));
-    assert_eq!(mask_of(program, program).len(), 2, "a library that it loads counts two CPUs");
+    // On a busy machine it may itself have computed for a moment, and been bound.
+    eventually("a library that the initial thread loads counts two CPUs", || {
+        mask_of(program, program).len() == 2
+    });
     let outcome = running.ends();
     assert_eq!((outcome.code, outcome.stderr.as_str()), (Some(9), ""), "{outcome}");
     let lines = lines(&trace);

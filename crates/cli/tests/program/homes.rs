@@ -134,8 +134,8 @@ fn a_run_moves_threads_to_the_node_with_the_least_stalls_and_reports_the_reason(
     for policy in ["brm", "serial"] {
         // The kernel may have moved both home before the first sample: then there is nothing to
         // move.
-        let moved = (0..5).any(|_| is_brought_home(&sandbox, &program, &file, policy, [a, b]));
-        assert!(moved, "{policy}: the kernel has put both where they belong five times");
+        let moved = (0..15).any(|_| is_brought_home(&sandbox, &program, &file, policy, [a, b]));
+        assert!(moved, "{policy}: the kernel has put both where they belong each time");
     }
 }
 

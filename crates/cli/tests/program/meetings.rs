@@ -37,6 +37,33 @@ fn a_report_contains_the_number_of_barriers_and_the_cost_of_counting() {
     }
 }
 
+/// Regions that follow the last counted one, at most: core::region_sampling skips fewer than twice 64.
+const UNCOUNTED_MAX: u64 = 128;
+
+#[test]
+fn short_regions_are_sampled_and_their_number_is_still_that_of_all() {
+    for (compiler, runtime) in [("gcc", "libgomp"), ("clang", "libomp")] {
+        let program = need!(built(compiler, "regions.c", &["-O1", "-fopenmp"]), "{compiler} with OpenMP");
+        let sandbox = Sandbox::new();
+        let program = program.to_str().unwrap();
+        let (met, _) = meetings(&sandbox, OPTIONS, &[program, "100000"]);
+        let count = met["intervals"]["count"].as_u64().unwrap();
+        assert!((100_000 - UNCOUNTED_MAX..=100_000).contains(&count), "{met}");
+        assert_eq!(met["runtimes"], serde_json::json!([runtime]));
+        let waiting = met["waiting"].as_f64().unwrap();
+        assert!((0.0..=1.0).contains(&waiting), "{met}");
+        // Few enough barriers inside that regions are skipped between them: such a barrier is lost with its region, or, in a counted
+        // region, has its weight.
+        let (met, said) = meetings(&sandbox, OPTIONS, &[program, "100000", "10000"]);
+        assert_eq!(said.trim(), "100000 10");
+        let count = met["intervals"]["count"].as_u64().unwrap();
+        assert!((100_000 - UNCOUNTED_MAX..=100_000 + 10 * UNCOUNTED_MAX).contains(&count), "{met}");
+        // So many that each region is counted.
+        let (met, _) = meetings(&sandbox, OPTIONS, &[program, "20000", "100"]);
+        assert_eq!(met["intervals"]["count"], 20_200, "{met}");
+    }
+}
+
 #[test]
 fn a_report_says_it_in_words_too() {
     let program = need!(built("gcc", "meets.c", &["-fopenmp"]), "gcc with OpenMP is needed");

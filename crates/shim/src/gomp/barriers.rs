@@ -23,11 +23,9 @@ fn behind(caller: usize, at: usize) -> Option<(&'static Library, usize)> {
 /// Counts a barrier of libgomp. Other runtimes report their own barriers.
 fn count_barrier<T>(library: &'static Library, work: impl FnOnce() -> T) -> T {
     match library.is_gnu {
-        true => meter::count_barrier(
-            || Runtime::Libgomp,
-            work,
-            |_, _| Lead::if_first(library.queries.thread_number() == 0),
-        ),
+        true => meter::count_team_barrier(Runtime::Libgomp, work, |_, _| {
+            Lead::if_first(library.queries.thread_number() == 0)
+        }),
         false => work(),
     }
 }

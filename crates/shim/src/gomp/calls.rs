@@ -26,7 +26,7 @@ struct TeamCall {
 
 impl TeamCall {
     /// Opens the team. Returns `None` if the program's call is passed on as it is: nothing is to be
-    /// placed, or another interface reports this runtime's teams.
+    /// placed or counted, or another interface reports this runtime's teams.
     ///
     /// # Safety
     /// If `mirrors`, `data` is null or begins with a word.
@@ -40,6 +40,10 @@ impl TeamCall {
         if !(nest::is_active() || meter::is_on()) || !library.is_gnu {
             return None;
         }
+        let region = Region::open(Runtime::Libgomp);
+        if region.is_skipped() && !nest::is_active() {
+            return None;
+        }
         let threads = if threads == 0 { library.queries.threads_most() } else { threads };
         let first = match mirrors && !data.is_null() {
             // SAFETY: the data begins with the word that libgomp itself would read.
@@ -47,7 +51,7 @@ impl TeamCall {
             false => null_mut(),
         };
         let team = nest::open(threads, Runtime::Libgomp);
-        Some(Self { first, routine, data, library, team, region: Region::open(Runtime::Libgomp) })
+        Some(Self { first, routine, data, library, team, region })
     }
 }
 
