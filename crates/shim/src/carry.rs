@@ -1,4 +1,5 @@
-//! Test of a program's file: whether the program that is about to start can load this library.
+//! Test of a program's file: whether the program that is about to start can load this library, and
+//! has a use for it ([`idle`]).
 //!
 //! The loader of a program of another word size, of musl or in another root writes to standard
 //! error that it cannot preload the library, or stops. A program with AddressSanitizer stops if a
@@ -12,6 +13,8 @@
 
 use libc::{c_char, c_int, c_long};
 use trimtab_core::handoff::bearer::{self, MACHINE, NAME_BYTES};
+
+mod idle;
 
 /// Program that is about to be started.
 #[derive(Clone, Copy)]
@@ -36,8 +39,9 @@ const PATH_BYTES: usize = 1024;
 /// Bound of the program headers, and of the dynamic entries, that are read.
 const ENTRIES_MAX: u64 = 512;
 
-/// Returns whether the target cannot carry the library at `library`, a C string.
-pub(crate) fn is_out_of_reach(target: Target, library: *const c_char) -> bool {
+/// Returns whether the target cannot carry the library at `library`, a C string, or has no use for
+/// it. `alone`: no other library is preloaded, which might have a use for it.
+pub(crate) fn is_out_of_reach(target: Target, library: *const c_char, alone: bool) -> bool {
     if is_missing(library) {
         return true;
     }
@@ -58,7 +62,10 @@ pub(crate) fn is_out_of_reach(target: Target, library: *const c_char) -> bool {
                 let Some(path) = interpreter(line, &mut path) else { return false };
                 file = OpenFile::open(libc::AT_FDCWD, path);
             }
-            [0x7f, b'E', b'L', b'F', ..] => return !Elf { file: &open, head }.carries(),
+            [0x7f, b'E', b'L', b'F', ..] => {
+                let elf = Elf { file: &open, head };
+                return !elf.carries() || (alone && elf.is_idle() == Some(true));
+            }
             _ => return false,
         }
     }
@@ -210,19 +217,31 @@ impl Elf<'_> {
 
     /// Returns whether it needs a library that has to be loaded first.
     fn needs_to_be_first(&self) -> Option<bool> {
+        let (dynamic, strings) = self.strings()?;
+        Some(!self.needs_only(&dynamic, strings, |name| !bearer::must_be_first(name)))
+    }
+
+    /// Returns the dynamic section, and the place of its table of strings in the file.
+    fn strings(&self) -> Option<(Segment, u64)> {
         let dynamic = self.segments().find(|segment| segment.kind == PT_DYNAMIC)?;
-        let strings = self.entries(&dynamic).find(|&(tag, _)| tag == DT_STRTAB)?.1;
+        let address = self.entries(&dynamic).find(|&(tag, _)| tag == DT_STRTAB)?.1;
         let strings = self.segments().find_map(|segment| {
-            let into = strings.checked_sub(segment.address).filter(|&into| into < segment.bytes)?;
+            let into = address.checked_sub(segment.address).filter(|&into| into < segment.bytes)?;
             (segment.kind == PT_LOAD).then(|| segment.at.checked_add(into))?
         })?;
-        Some(self.entries(&dynamic).any(|(tag, offset)| {
+        Some((dynamic, strings))
+    }
+
+    /// Returns whether all libraries that it needs are as wanted. Names end with a null byte or
+    /// after [`NAME_BYTES`].
+    fn needs_only(&self, dynamic: &Segment, strings: u64, wanted: fn(&[u8; NAME_BYTES]) -> bool) -> bool {
+        self.entries(dynamic).filter(|&(tag, _)| tag == DT_NEEDED).all(|(_, offset)| {
             let mut name = [0; NAME_BYTES];
-            tag == DT_NEEDED
-                && strings
-                    .checked_add(offset)
-                    .is_some_and(|at| bearer::must_be_first(self.file.read(at, &mut name)))
-        }))
+            if let Some(at) = strings.checked_add(offset) {
+                self.file.read(at, &mut name);
+            }
+            wanted(&name)
+        })
     }
 
     fn segments(&self) -> impl Iterator<Item = Segment> + '_ {
@@ -300,7 +319,7 @@ mod tests {
         let file = tempfile::NamedTempFile::new().unwrap();
         std::fs::write(file.path(), bytes).unwrap();
         std::fs::set_permissions(file.path(), std::fs::Permissions::from_mode(0o755)).unwrap();
-        is_out_of_reach(Target::Path(c(file.path()).as_ptr()), c"/proc/self/exe".as_ptr())
+        is_out_of_reach(Target::Path(c(file.path()).as_ptr()), c"/proc/self/exe".as_ptr(), true)
     }
 
     #[test]
@@ -317,10 +336,10 @@ mod tests {
             Target::At(folder.as_raw_fd(), c"sh".as_ptr()),
             Target::At(open.as_raw_fd(), c"".as_ptr()),
         ] {
-            assert!(!is_out_of_reach(target, library));
-            assert!(is_out_of_reach(target, c"/none/library".as_ptr()));
+            assert!(!is_out_of_reach(target, library, true));
+            assert!(is_out_of_reach(target, c"/none/library".as_ptr(), true));
         }
-        assert!(!is_out_of_reach(Target::Name(c"no-program-of-that-name".as_ptr()), library));
+        assert!(!is_out_of_reach(Target::Name(c"no-program-of-that-name".as_ptr()), library, true));
     }
 
     #[test]
@@ -336,6 +355,13 @@ mod tests {
         let mut other = own.clone();
         other[place + 5] = b'x';
         assert!(leaves(&other), "another loader");
+    }
+
+    #[test]
+    fn programs_that_start_nothing_have_no_use_for_it_unless_another_library_is_preloaded() {
+        let library = c"/proc/self/exe".as_ptr();
+        assert!(is_out_of_reach(Target::Name(c"cat".as_ptr()), library, true));
+        assert!(!is_out_of_reach(Target::Name(c"cat".as_ptr()), library, false));
     }
 
     #[test]

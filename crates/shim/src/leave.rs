@@ -1,4 +1,5 @@
-//! Removal of the library from the environment of a program that cannot load it.
+//! Removal of the library from the environment of a program that cannot load it, or has no use for
+//! it.
 //!
 //! [`carry`] identifies these programs. Their `LD_PRELOAD` is the host's without this library, or
 //! absent if nothing is left. All other variables, and the order of all, stay as they are. For a
@@ -35,8 +36,8 @@ thread_local! {
 }
 
 /// Calls `start` with an environment without this library, and with `spare` words of room, if the
-/// target cannot carry the library. Returns `None` without calling `start` if the target can carry
-/// it, or if memory for the copy is missing.
+/// target cannot carry the library or has no use for it. Returns `None` without calling `start` if
+/// the target is to carry it, or if memory for the copy is missing.
 pub(crate) fn without<T>(
     target: Target,
     environment: List,
@@ -49,17 +50,18 @@ pub(crate) fn without<T>(
     // SAFETY: an environment, by the contract of every function that starts programs.
     let entries = unsafe { entries(environment) };
     let (mut words, mut bytes) = (1, 0);
-    let mut ours = None;
+    let (mut ours, mut alone) = (None, false);
     for (entry, value) in entries.clone() {
         words += 1;
         if let Some(value) = value
             && let Some(library) = value.split(is_separator).find(|path| bearer::is_library(path))
         {
             (ours, bytes) = (Some(library), bytes + PRELOAD.len() + value.len() + 1);
+            alone = value.split(is_separator).filter(|path| !path.is_empty()).count() == 1;
         }
         debug_assert!(!entry.is_null());
     }
-    if !quietly(|| is_out_of_reach(target, ours)) {
+    if !quietly(|| is_out_of_reach(target, ours, alone)) {
         return None;
     }
     let text = bytes.div_ceil(size_of::<usize>());
@@ -117,11 +119,11 @@ pub(crate) fn own_variable(name: &[u8]) -> Option<&'static [u8]> {
     })
 }
 
-fn is_out_of_reach(target: Target, library: Option<&[u8]>) -> bool {
+fn is_out_of_reach(target: Target, library: Option<&[u8]>, alone: bool) -> bool {
     let mut path = [0; PATH_BYTES];
     library
         .and_then(|library| text(library, &mut path))
-        .is_some_and(|path| carry::is_out_of_reach(target, path))
+        .is_some_and(|path| carry::is_out_of_reach(target, path, alone))
 }
 
 fn is_separator(byte: &u8) -> bool {

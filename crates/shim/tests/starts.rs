@@ -1,5 +1,5 @@
-//! Programs that cannot carry the library are started without it, in every way, and as if it had
-//! never been there.
+//! Programs that cannot carry the library, or have no use for it, are started without it, in every
+//! way, and as if it had never been there.
 
 #![allow(clippy::unwrap_used, reason = "tests may")]
 
@@ -13,6 +13,9 @@ use std::process::Command;
 fn tells(compiler: &str, flags: &[&str]) -> Option<HostProgram> {
     HostProgram::built(compiler, "tells.c", flags)
 }
+
+/// Flag for a program that the library is of use for.
+const BUSY: &str = "-DBUSY";
 
 /// Starts `path` in every way and checks its output.
 #[track_caller]
@@ -38,9 +41,14 @@ fn goes_without(program: Option<HostProgram>) {
 
 #[test]
 fn a_program_that_can_carry_the_library_keeps_it() {
-    if let Some(program) = tells("cc", &[]) {
+    if let Some(program) = tells("cc", &[BUSY]) {
         starts(pinned("A/B"), &program.path, "mark it library ours");
     }
+}
+
+#[test]
+fn a_program_that_starts_nothing_is_started_without_the_library() {
+    goes_without(tells("cc", &[]));
 }
 
 #[test]
@@ -74,7 +82,8 @@ fn the_interpreter_of_a_script_is_examined() {
     for (compiler, flags, says) in [
         ("musl-gcc", &[][..], "library none"),
         ("gcc", &["-m32"], "library none"),
-        ("cc", &[], "library ours"),
+        ("cc", &[], "library none"),
+        ("cc", &[BUSY], "library ours"),
     ] {
         let Some(program) = tells(compiler, flags) else { continue };
         let folder = tempfile::tempdir().unwrap();
@@ -160,7 +169,7 @@ fn a_program_of_musl_that_carries_the_library_runs_as_without() {
             assert_eq!(run.run(&program), Some(native.clone()), "{source}");
         }
     }
-    if let Some(program) = tells("cc", &[])
+    if let Some(program) = tells("cc", &[BUSY])
         && let Some(starter) = in_musl("spawner.c")
     {
         let run = pinned("A/B").env("MARK", "it").arg(program.path.to_str().unwrap());
