@@ -17,6 +17,7 @@ use libc::{c_char, c_void};
 use std::cell::Cell;
 use std::ffi::CStr;
 use std::ptr::null_mut;
+use std::sync::atomic::{AtomicI64, Ordering::Relaxed};
 use trimtab_core::handoff::bearer;
 
 /// Array of C strings that ends with a null pointer.
@@ -29,6 +30,35 @@ const PATH_BYTES: usize = 1024;
 /// Room on the stack for an environment, in words: five hundred variables.
 const STACK_WORDS: usize = 512;
 
+/// Process that a program is started in.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Successor {
+    /// The calling process, which ends its own program by that.
+    Replacement,
+    /// A child of it.
+    Child,
+}
+
+impl Successor {
+    /// Returns whether the process has loaded this library with the program that it ends. It keeps
+    /// the library, even without a use for it: it may be the planned process, for whose end there
+    /// may be something to report.
+    fn has_loaded_it(self) -> bool {
+        // A system call, so that a child of `vfork` is not taken for its parent.
+        // SAFETY: no preconditions.
+        self == Self::Replacement && LOADED_BY.load(Relaxed) == unsafe { libc::syscall(libc::SYS_getpid) }
+    }
+}
+
+/// Process that loaded the library; 0 before.
+static LOADED_BY: AtomicI64 = AtomicI64::new(0);
+
+/// Remembers the process that has loaded the library.
+pub(crate) fn remember_process() {
+    // SAFETY: no preconditions.
+    LOADED_BY.store(unsafe { libc::syscall(libc::SYS_getpid) }, Relaxed);
+}
+
 thread_local! {
     /// This thread's memory for longer environments: address and size in bytes; 0 before it is
     /// mapped.
@@ -39,6 +69,7 @@ thread_local! {
 /// target cannot carry the library or has no use for it. Returns `None` without calling `start` if
 /// the target is to carry it, or if memory for the copy is missing.
 pub(crate) fn without<T>(
+    successor: Successor,
     target: Target,
     environment: List,
     spare: usize,
@@ -61,7 +92,7 @@ pub(crate) fn without<T>(
         }
         debug_assert!(!entry.is_null());
     }
-    if !quietly(|| is_out_of_reach(target, ours, alone)) {
+    if !quietly(|| is_out_of_reach(target, ours, alone && !successor.has_loaded_it())) {
         return None;
     }
     let text = bytes.div_ceil(size_of::<usize>());
@@ -290,7 +321,7 @@ mod tests {
         let texts: Vec<CString> = environment.iter().map(|text| CString::new(*text).unwrap()).collect();
         let mut list: Vec<*const c_char> = texts.iter().map(|text| text.as_ptr()).collect();
         list.push(std::ptr::null());
-        without(Target::Path(target.as_ptr()), list.as_ptr(), 3, |list, spare| {
+        without(Successor::Child, Target::Path(target.as_ptr()), list.as_ptr(), 3, |list, spare| {
             assert_eq!(spare.len(), 3);
             // SAFETY: `list` was just made.
             let all = unsafe { all(list) };

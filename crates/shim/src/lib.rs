@@ -341,6 +341,7 @@ extern "C" fn loaded() {
     std::hint::black_box(trimtab_core::part_mark!("libtrimtab_shim.so"));
     real::resolve();
     linked::note_start();
+    leave::remember_process();
     meter::begin();
     budget::begin();
     spin::begin();

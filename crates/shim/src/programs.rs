@@ -2,7 +2,7 @@
 //! this library if the program cannot load it ([`leave`]).
 
 use crate::carry::Target;
-use crate::leave::{self, List};
+use crate::leave::{self, List, Successor};
 use crate::real::Symbol;
 use crate::wide;
 use libc::{c_char, c_int, c_void, pid_t};
@@ -78,10 +78,10 @@ macro_rules! starters {
         #[cfg_attr(not(test), unsafe(no_mangle))]
         #[allow(clippy::too_many_arguments, reason = "the C library's")]
         pub(crate) unsafe extern "C-unwind" fn $name($($argument: $type),*) -> $result {
-            $way(|| {
+            $way(|successor| {
                 // SAFETY: the caller's contract, with an environment that differs only in this
                 // library.
-                let changed = leave::without($target, $environment, 0, |$list, _| unsafe { $changed });
+                let changed = leave::without(successor, $target, $environment, 0, |$list, _| unsafe { $changed });
                 // SAFETY: the caller's contract.
                 changed.unwrap_or_else(|| unsafe { $plain })
             })
@@ -90,14 +90,14 @@ macro_rules! starters {
 }
 
 /// Wraps `execve` and the other functions that replace this program.
-fn before<T>(exec: impl FnOnce() -> T) -> T {
+fn before<T>(exec: impl FnOnce(Successor) -> T) -> T {
     wide::for_good();
-    exec()
+    exec(Successor::Replacement)
 }
 
 /// Wraps functions after which this program continues.
-fn around<T>(start: impl FnOnce() -> T) -> T {
-    wide::around(start)
+fn around<T>(start: impl FnOnce(Successor) -> T) -> T {
+    wide::around(|| start(Successor::Child))
 }
 
 starters! {
@@ -136,7 +136,7 @@ starters! {
 pub(crate) unsafe extern "C-unwind" fn system(command: Text) -> c_int {
     leave::for_good_if_missing();
     // SAFETY: the caller's contract.
-    around(|| unsafe { real_system(command) })
+    around(|_| unsafe { real_system(command) })
 }
 
 /// Runs a command in a shell, at the other end of a pipe.
@@ -147,13 +147,13 @@ pub(crate) unsafe extern "C-unwind" fn system(command: Text) -> c_int {
 pub(crate) unsafe extern "C-unwind" fn popen(command: Text, mode: Text) -> *mut c_void {
     leave::for_good_if_missing();
     // SAFETY: the caller's contract.
-    around(|| unsafe { real_popen(command, mode) })
+    around(|_| unsafe { real_popen(command, mode) })
 }
 
 /// Functions with a variable number of arguments.
 #[cfg(target_arch = "x86_64")]
 mod many {
-    use super::{List, Symbol, Target, Text, leave, own, real_execve, real_execvpe};
+    use super::{List, Successor, Symbol, Target, Text, leave, own, real_execve, real_execvpe};
     use crate::wide;
     use libc::c_int;
     use std::arch::naked_asm;
@@ -233,7 +233,8 @@ mod many {
         // SAFETY: the file comes first, then the words up to a null pointer.
         let (file, word) = (unsafe { call.argument(0) }, |at: usize| unsafe { call.argument(1 + at) });
         let count = (0..).take_while(|&at| !word(at).is_null()).count();
-        let tried = leave::without(target(file), environment(count), count + 1, |list, words| {
+        let successor = Successor::Replacement;
+        let tried = leave::without(successor, target(file), environment(count), count + 1, |list, words| {
             for (at, place) in words.iter_mut().enumerate() {
                 *place = word(at).addr();
             }
