@@ -3,8 +3,8 @@
 //! - A runtime does not report to its members how long they wait at the end of a region. Each
 //!   member stores when it arrives, and the thread that opened the region stores when it ended. A
 //!   member reads that time when it joins the next region, or when its thread ends.
-//! - Regions of a few microseconds are sampled ([`RegionSampler`]): what is recorded in a counted
-//!   region has the weight of the regions that it stands for. GNU's members are not told of a
+//! - Regions of a few microseconds are sampled ([`RegionSampler`]): records in a counted
+//!   region have the weight of the regions that it stands for. GNU's members are not told of a
 //!   skipped region, so that it costs nothing but one count; a barrier inside it is not recorded,
 //!   and ends the skipping.
 
@@ -34,7 +34,7 @@ enum Within {
 }
 
 impl Within {
-    /// Returns the weight of what is recorded now; `None` in a skipped region.
+    /// Returns the weight of a record that is made now; `None` in a skipped region.
     fn weight(self) -> Option<u32> {
         match self {
             Self::Counted(weight) => Some(weight),
@@ -89,7 +89,7 @@ pub(crate) struct Region {
     /// The region's number, and the row plus one of the thread that opened it; 0 if it is not
     /// counted.
     joined: u64,
-    /// What its members work in.
+    /// The region, as its members are told.
     within: Within,
     /// Number of the opening thread in the enclosing team, and that team's region.
     outer: (u32, Within),
