@@ -26,7 +26,9 @@ use libc::{c_char, c_int, c_uint, c_void, pid_t};
 use std::mem::transmute;
 use std::ptr::NonNull;
 
-/// Defines hidden functions that jump to the C library's, bound weakly by their oldest version.
+/// Defines hidden functions that jump to the C library's, bound weakly by their oldest version, and
+/// for each a hidden function `trimtab_found_...` that returns the address. All of them are in one
+/// piece of assembly: a weak name is weak only in the compiler's unit that says so.
 #[cfg(target_arch = "x86_64")]
 macro_rules! weakly {
     ($($name:literal $version:literal;)*) => {$(
@@ -45,6 +47,13 @@ macro_rules! weakly {
             "2: mov rax, -1",
             "ret",
             concat!(".size ", $name, ", . - ", $name),
+            concat!(".globl trimtab_found_", $name),
+            concat!(".hidden trimtab_found_", $name),
+            concat!(".type trimtab_found_", $name, ",@function"),
+            concat!("trimtab_found_", $name, ":"),
+            concat!("mov rax, qword ptr [rip + trimtab_weak_", $name, "@GOTPCREL]"),
+            "ret",
+            concat!(".size trimtab_found_", $name, ", . - trimtab_found_", $name),
             ".popsection",
         );
     )*};
@@ -69,43 +78,17 @@ macro_rules! weakly {
             "2: mov x0, #-1",
             "ret",
             concat!(".size ", $name, ", . - ", $name),
+            concat!(".globl trimtab_found_", $name),
+            concat!(".hidden trimtab_found_", $name),
+            concat!(".type trimtab_found_", $name, ",@function"),
+            concat!("trimtab_found_", $name, ":"),
+            concat!("adrp x0, :got:trimtab_weak_", $name),
+            concat!("ldr x0, [x0, :got_lo12:trimtab_weak_", $name, "]"),
+            "ret",
+            concat!(".size trimtab_found_", $name, ", . - trimtab_found_", $name),
             ".popsection",
         );
     )*};
-}
-
-/// Returns whether a function is bound.
-#[cfg(not(test))]
-macro_rules! is_bound {
-    ($name:literal) => {{
-        let found: usize;
-        #[cfg(target_arch = "x86_64")]
-        // SAFETY: reads the word in which the loader left the function's address.
-        unsafe {
-            std::arch::asm!(
-                concat!("mov {}, qword ptr [rip + trimtab_weak_", $name, "@GOTPCREL]"),
-                out(reg) found, options(pure, readonly, nostack, preserves_flags)
-            );
-        }
-        #[cfg(target_arch = "aarch64")]
-        // SAFETY: as above.
-        unsafe {
-            std::arch::asm!(
-                concat!("adrp {0}, :got:trimtab_weak_", $name),
-                concat!("ldr {0}, [{0}, :got_lo12:trimtab_weak_", $name, "]"),
-                out(reg) found, options(pure, readonly, nostack, preserves_flags)
-            );
-        }
-        found != 0
-    }};
-}
-
-/// A test is linked to the C library like any program.
-#[cfg(test)]
-macro_rules! is_bound {
-    ($name:literal) => {
-        !$name.is_empty()
-    };
 }
 
 #[cfg(not(test))]
@@ -273,13 +256,39 @@ pub(crate) fn resolve() {
     GETATTR_DEFAULT.look_up();
 }
 
+/// Addresses of the C library's functions; 0 if it has none of that name.
+#[cfg(not(test))]
+mod found {
+    unsafe extern "C" {
+        pub(super) safe fn trimtab_found_gnu_get_libc_version() -> usize;
+        pub(super) safe fn trimtab_found_dlsym() -> usize;
+        pub(super) safe fn trimtab_found_pthread_key_create() -> usize;
+    }
+}
+
+/// A test is linked to the C library like any program.
+#[cfg(test)]
+mod found {
+    pub(super) fn trimtab_found_gnu_get_libc_version() -> usize {
+        1
+    }
+    pub(super) fn trimtab_found_dlsym() -> usize {
+        1
+    }
+    pub(super) fn trimtab_found_pthread_key_create() -> usize {
+        1
+    }
+}
+
 /// Returns whether this process has a C library that the shim supports: glibc, with threads and a
 /// loader that finds functions. In all others the shim has no plan.
 pub(crate) fn is_home() -> bool {
-    is_bound!("gnu_get_libc_version") && is_bound!("dlsym") && is_bound!("pthread_key_create")
+    found::trimtab_found_gnu_get_libc_version() != 0
+        && found::trimtab_found_dlsym() != 0
+        && found::trimtab_found_pthread_key_create() != 0
 }
 
 /// Returns whether functions can be resolved by name, as in musl too.
 pub(crate) fn can_look_up() -> bool {
-    is_bound!("dlsym")
+    found::trimtab_found_dlsym() != 0
 }
