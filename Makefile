@@ -113,16 +113,19 @@ check-all: ## run everything that can fail: all of .ci/run, counted misses, the 
 # no laboratory, and no optimisation across crates.
 ARCHIVE := $(firstword $(wildcard dist/trimtab-*-$(shell uname -m)-linux.tar.gz))
 demo: ## two minutes: a real program alone and two at once, plain and under trimtab (of an archive in dist/, if one is there)
+	@echo 'trimtab at work on a real program: $(if $(ARCHIVE),first $(ARCHIVE) is unpacked,first what is needed is looked for and built)'
 	scripts/packages $(if $(ARCHIVE),,build) demo
 ifeq ($(ARCHIVE),)
-	@echo 'building trimtab without its laboratory: some minutes the first time'
-	$(CARGO) build --profile quick -p trimtab -p trimtab-discover -p trimtab-shim
+	@echo 'building trimtab without its laboratory; measured on two cores, the first time: DEMO_MINUTES'
+	@begin=$$(date +%s) && set -x && $(CARGO) build --locked --profile quick -p trimtab -p trimtab-discover -p trimtab-shim && \
+	{ set +x; } 2>/dev/null && echo "built in $$(($$(date +%s) - begin)) seconds"
 else
 	@echo 'trimtab of $(ARCHIVE) is shown, without a build: remove it to show this source'
-	rm -rf $(TARGET)/demo && mkdir -p $(TARGET)/demo && tar -xzf $(ARCHIVE) --strip-components=1 -C $(TARGET)/demo
+	@if [ -e $(ARCHIVE).sha256 ]; then set -x; cd dist && sha256sum --check --quiet $(notdir $(ARCHIVE)).sha256; fi
+	rm -rf "$(TARGET)/demo" && mkdir -p "$(TARGET)/demo" && tar -xzf $(ARCHIVE) --strip-components=1 -C "$(TARGET)/demo"
 endif
-	$(MAKE) -C bench
-	scripts/demo --trimtab $(TARGET)/$(if $(ARCHIVE),demo/bin,quick)/trimtab
+	$(MAKE) --no-print-directory -C bench CC=gcc build/gcc/cg
+	scripts/demo --trimtab "$(TARGET)/$(if $(ARCHIVE),demo/bin,quick)/trimtab"
 
 # RECORD=1 keeps the samples in experiments/launch-cost/results and puts the table into docs/performance.md.
 bench-launch: ## measure what starting a program through trimtab and its peers costs (RECORD=1 keeps it)
