@@ -216,8 +216,8 @@ packaging-test: ## test the scripts that release and pack, and the recipes, with
 	else echo 'SKIPPED: the scripts that release and pack: no Python 3.9 or newer here'; fi
 	scripts/publish --check
 
-package-smoke: ## install the packages and the wheel of dist in bare systems (Debian 12 and 13), use, upgrade and remove them; needs root
-	TRIMTAB_INSTALL=yes scripts/package-smoke
+package-smoke: ## install the packages and the wheel of dist in bare systems (Debian 12 and 13, or SUITES=testing), use, upgrade and remove them; needs root
+	TRIMTAB_INSTALL=yes scripts/package-smoke $(SUITES)
 
 compatible: ## say whether everything compiles with the oldest compiler, and whether crates keep the interfaces of the last release: minutes
 	scripts/compatible
