@@ -119,9 +119,10 @@ class Arch(Scratch):
         for name in ("Cargo.toml", "packaging/arch/PKGBUILD"):
             (self.folder / name).parent.mkdir(parents=True, exist_ok=True)
             shutil.copy(ROOT / name, self.folder / name)
-        # It refuses to be root's.
+        # It refuses to be root's, and wants to be able to write.
         other = {"user": 65534} if os.geteuid() == 0 else {}
         self.folder.chmod(0o755)
+        (self.folder / "packaging/arch").chmod(0o777)
         done = run("makepkg", "--printsrcinfo", cwd=self.folder / "packaging/arch", **other)
         self.assertEqual(done.returncode, 0, done.stderr)
         version = re.search(r'^version = "(.*)"', (ROOT / "Cargo.toml").read_text(), re.MULTILINE)[1]
