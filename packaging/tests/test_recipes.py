@@ -112,6 +112,25 @@ class Nix(unittest.TestCase):
         self.assertRegex(done.stdout, rf'^\[ "trimtab" "{re.escape(version)}" \{{ lockFile = {ROOT}/Cargo.lock; \}} ".*scripts/install.*" "package.nix" \]')
 
 
+class Arch(Scratch):
+    def test_the_package_is_read_by_makepkg(self):
+        if not shutil.which("makepkg"):
+            self.skipTest("makepkg is not here (Debian: makepkg)")
+        for name in ("Cargo.toml", "packaging/arch/PKGBUILD"):
+            (self.folder / name).parent.mkdir(parents=True, exist_ok=True)
+            shutil.copy(ROOT / name, self.folder / name)
+        # It refuses to be root's, and wants to be able to write.
+        other = {"user": 65534} if os.geteuid() == 0 else {}
+        self.folder.chmod(0o755)
+        (self.folder / "packaging/arch").chmod(0o777)
+        done = run("makepkg", "--printsrcinfo", cwd=self.folder / "packaging/arch", **other)
+        self.assertEqual(done.returncode, 0, done.stderr)
+        version = re.search(r'^version = "(.*)"', (ROOT / "Cargo.toml").read_text(), re.MULTILINE)[1]
+        said = done.stdout.split("\n")
+        for line in ("pkgbase = trimtab", f"\tpkgver = {version.replace('-', '_')}", "\tarch = x86_64", "\tarch = aarch64", "\tdepends = hwloc"):
+            self.assertIn(line, said)
+
+
 class Action(Scratch):
     def release(self, version="1.2.3"):
         """Makes a release in a folder, and returns its archive."""

@@ -88,7 +88,7 @@ class OfTheTree(unittest.TestCase):
         self.addCleanup(folder.cleanup)
         self.root = Path(folder.name)
         known = ["Cargo.toml", "Cargo.lock", "CITATION.cff", "CHANGELOG.md", "python/Cargo.toml", "python/Cargo.lock", "fuzz/Cargo.lock",
-                 "packaging/preload/Cargo.toml", "packaging/preload/Cargo.lock", "packaging/repository", "packaging/tree.py", "scripts/release", *(str(path.relative_to(ROOT)) for path in ROOT.glob("crates/*/Cargo.toml"))]
+                 "packaging/preload/Cargo.toml", "packaging/preload/Cargo.lock", "packaging/repository", "packaging/tree.py", "scripts/release", "scripts/compatible", *(str(path.relative_to(ROOT)) for path in ROOT.glob("crates/*/Cargo.toml"))]
         for name in known:
             (self.root / name).parent.mkdir(parents=True, exist_ok=True)
             shutil.copy(ROOT / name, self.root / name)
@@ -97,8 +97,12 @@ class OfTheTree(unittest.TestCase):
         log = (self.root / "CHANGELOG.md").read_text()
         (self.root / "CHANGELOG.md").write_text(log.replace("## Unreleased\n", "## Unreleased\n\n- News.\n", 1))
         (self.root / ".gitignore").write_text("/dist/\n__pycache__/\n")
-        (self.root / "program").write_text('#!/bin/sh\n[ "$1" = metadata ] || { mkdir -p dist && printf "%s\\n" "$*" >dist/made; }\n')
-        (self.root / "program").chmod(0o755)
+        # In place of cargo and of make.
+        self.program("program", 'case $1 in metadata) echo "{\\"packages\\": []}";; semver-checks) ;; *) mkdir -p dist && printf "%s\\n" "$*" >dist/made;; esac')
+
+    def program(self, name, script):
+        (self.root / name).write_text(f"#!/bin/sh\n{script}\n")
+        (self.root / name).chmod(0o755)
 
     def commit(self):
         for words in [["init", "--quiet", "--initial-branch", "main"], ["add", "."], ["commit", "--quiet", "-m", "All"]]:
@@ -112,9 +116,9 @@ class OfTheTree(unittest.TestCase):
         done = subprocess.run(["git", *words], cwd=self.root, env=self.environment, capture_output=True, text=True, check=True)
         return done.stdout.strip()
 
-    def release(self, *words, make="program"):
-        # cargo is not asked: the manifests have no crates here.
-        environment = self.environment | {"CARGO": str(self.root / "program"), "MAKE": str(self.root / make)}
+    def release(self, *words, make="program", cargo="program"):
+        # The manifests have no crates here.
+        environment = self.environment | {"CARGO": str(self.root / cargo), "MAKE": str(self.root / make)}
         return subprocess.run([sys.executable, "-B", self.root / "scripts/release", *words], cwd=self.root, env=environment,
                               capture_output=True, text=True, check=False)
 
@@ -156,13 +160,26 @@ class OfTheTree(unittest.TestCase):
         self.assertEqual((self.root / "CITATION.cff").read_text().count(f"repository-code: {ADDRESS}"), 1)
 
     def test_a_release_that_fails_leaves_nothing(self):
-        (self.root / "broken").write_text("#!/bin/sh\nmkdir -p dist && echo half >dist/half\nexit 1\n")
-        (self.root / "broken").chmod(0o755)
+        self.program("broken", "mkdir -p dist && echo half >dist/half\nexit 1")
         self.commit()
         before = self.state()
         done = self.release("--artefacts", "dist", "9.8.7", make="broken")
         self.assertEqual((done.returncode, self.state(), (self.root / "dist").exists()), (1, before, False), done.stderr)
         self.assertIn("broken dist fails", done.stderr)
+
+    def test_a_version_that_does_not_permit_the_changes_of_interfaces_is_refused(self):
+        # cargo-semver-checks is there, and finds a change that the version does not permit.
+        self.program("strict", 'case "$*" in metadata*) echo "{\\"packages\\": []}";; "semver-checks --version") ;; *) exit 1;; esac')
+        self.commit()
+        self.assertEqual(self.release("--artefacts", "none", "9.8.7", cargo="strict").returncode, 0, "there is no earlier release")
+        log = self.root / "CHANGELOG.md"
+        log.write_text(log.read_text().replace("## Unreleased\n", "## Unreleased\n\n- More.\n", 1))
+        self.git("commit", "--all", "--quiet", "-m", "More")
+        before = self.state()
+        done = self.release("--artefacts", "none", "9.8.8", cargo="strict")
+        self.assertEqual((done.returncode, self.state()), (1, before), done.stderr)
+        self.assertIn("scripts/compatible interfaces fails", done.stderr)
+        self.assertEqual(self.release("--artefacts", "none", "9.8.8").returncode, 0)
 
     def test_a_dry_run_shows_the_changes_and_makes_none(self):
         self.commit()

@@ -19,7 +19,7 @@ TOP = "trimtab-1.2.3-x86_64-linux"
 PROGRAMS = ("bin/trimtab", "bin/trimtab-lab", "libexec/trimtab/trimtab-discover", "lib/trimtab/mpi/trimtab-teams")
 # What `trimtab run --teams` compiles.
 SOURCES = tuple(f"lib/trimtab/mpi/src/{path.name}" for path in sorted((ROOT / "integrations/mpi/src").iterdir()))
-FILES = SOURCES + ("lib/trimtab/libtrimtab_shim.so", "lib/trimtab/libtrimtab_shim_blas.so", "lib/libtrimtab_team.so.0", "lib/systemd/system/trimtab.service", "include/trimtab/team.h",
+FILES = SOURCES + ("lib/trimtab/libtrimtab_shim.so", "lib/trimtab/libtrimtab_shim_blas.so", "lib/libtrimtab_team.so.0", "lib/systemd/system/trimtab.service", "include/trimtab/team.h", "include/trimtab/trimtab.h",
          "share/man/man1/trimtab.1", "share/doc/trimtab/LICENSE-MIT", "share/doc/trimtab/third-party-licences.txt",
          "share/doc/trimtab/sbom.cdx.json", "share/doc/trimtab/README.md")
 
@@ -65,7 +65,7 @@ class Wheels(unittest.TestCase):
         self.assertIn("lib/trimtab/mpi/src/trimtab_mpi.h", SOURCES)
         self.assertEqual({name for name, mode in modes.items() if mode == 0o100644},
                          {f"{data}/data/{name}" for name in SOURCES} |
-                         {f"{data}/data/lib/trimtab/libtrimtab_shim.so", f"{data}/data/lib/trimtab/libtrimtab_shim_blas.so", f"{data}/data/share/man/man1/trimtab.1", "trimtab_team/__init__.py",
+                         {f"{data}/data/lib/trimtab/libtrimtab_shim.so", f"{data}/data/lib/trimtab/libtrimtab_shim_blas.so", f"{data}/data/share/man/man1/trimtab.1", f"{data}/data/include/trimtab/team.h", "trimtab_team/__init__.py",
                           "trimtab_team/_native.abi3.so", f"{info}/licenses/LICENSE-MIT", f"{info}/licenses/third-party-licences.txt",
                           f"{info}/sboms/trimtab.cdx.json", f"{info}/sboms/trimtab_team.cdx.json", f"{info}/RECORD"})
         self.assertEqual(times, {(2023, 11, 14, 22, 13, 20)})
@@ -83,11 +83,8 @@ class Wheels(unittest.TestCase):
     def test_equal_archives_and_modules_give_equal_bytes(self):
         self.assertEqual(self.written().read_bytes(), self.written().read_bytes())
 
-    def test_the_module_for_cores_is_there_with_its_library(self):
-        library = self.folder / "libtrimtab_hold_c.so"
-        library.write_bytes(b"library")
-        files = wheel.of_cores(library, "1.2.3")
-        self.assertEqual(files.pop("trimtab-1.2.3.data/data/lib/trimtab/libtrimtab.so.0"), (b"library", False))
+    def test_the_module_for_cores_is_there(self):
+        files = wheel.of_cores()
         expected = {str(path.relative_to(ROOT / "python")) for path in (ROOT / "python/trimtab").glob("*") if path.is_file()}
         self.assertEqual(set(files), expected)
         self.assertIn("trimtab/__init__.py", files)
@@ -95,9 +92,21 @@ class Wheels(unittest.TestCase):
         self.assertEqual(section, "[pytest11]")
         module = entry.removeprefix("trimtab = ").replace(".", "/") + ".py"
         self.assertIn(module, files)
-        # The name that the module looks for, and that the library gets when it is built.
+
+    def test_libraries_are_where_the_module_and_trimtab_teams_look_for_them(self):
+        for name in wheel.LIBRARIES:
+            (self.folder / name).write_bytes(name.encode())
+        self.assertEqual(wheel.of_libraries(self.folder, "1.2.3"), {
+            "trimtab-1.2.3.data/data/lib/trimtab/libtrimtab.so.0": (b"libtrimtab_hold_c.so", False),
+            "trimtab-1.2.3.data/data/lib/libtrimtab_team.so.0": (b"libtrimtab_team_c.so", False)})
+        # The name that the module looks for, and those that the libraries get when they are built.
         self.assertIn(f'"{wheel.LIBRARY}"', (ROOT / "python/trimtab/_library.py").read_text())
-        self.assertIn("const SOVERSION: u32 = 0;", (ROOT / "crates/hold-c/build.rs").read_text())
+        for crate in ("hold-c", "team-c"):
+            self.assertIn("const SOVERSION: u32 = 0;", (ROOT / f"crates/{crate}/build.rs").read_text())
+        # From lib/trimtab/mpi, as scripts/install puts the program there.
+        program = (ROOT / "integrations/mpi/trimtab-teams").read_text()
+        self.assertIn('[ -f "$source/../../libtrimtab_team.so.0" ]', program)
+        self.assertIn('include=$(readlink -f "$source/../../../include")', program)
 
     def test_versions_are_those_of_python(self):
         for version, expected in [("1.2.3", "1.2.3"), ("1.2.3-rc.4", "1.2.3rc4"), ("1.2.3-alpha.1", "1.2.3a1"), ("1.2.3-beta1", "1.2.3b1")]:
@@ -106,7 +115,8 @@ class Wheels(unittest.TestCase):
             wheel.python_version("1.2.3-nightly")
 
     def test_archives_without_a_part_and_other_modules_are_refused(self):
-        for part in ("bin/trimtab", "lib/trimtab/libtrimtab_shim.so", "lib/trimtab/libtrimtab_shim_blas.so", "lib/trimtab/mpi/trimtab-teams"):
+        for part in ("bin/trimtab", "lib/trimtab/libtrimtab_shim.so", "lib/trimtab/libtrimtab_shim_blas.so", "lib/trimtab/mpi/trimtab-teams",
+                     "include/trimtab/team.h"):
             with self.assertRaises(SystemExit) as refusal:
                 wheel.of_archive(self.archive([name for name in PROGRAMS + FILES if name != part]), TOP, "1.2.3")
             self.assertIn(part.rsplit("/", 1)[-1], str(refusal.exception))

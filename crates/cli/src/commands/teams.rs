@@ -38,6 +38,9 @@ fn place(own: &Path) -> Result<PathBuf> {
     let path = std::env::var_os("PATH").unwrap_or_default();
     let folders = std::iter::once(installed.clone()).chain(std::env::split_paths(&path));
     folders.map(|folder| folder.join(PREPARES)).find(|file| file.is_file()).ok_or_else(|| {
-        anyhow!("{PREPARES} is neither in {} nor in PATH: make install puts it there", installed.display())
+        anyhow!(
+            "{PREPARES} is neither in {} nor in PATH: packages, wheels and make install bring it, cargo does not",
+            installed.display()
+        )
     })
 }
