@@ -67,6 +67,11 @@ int main(int argc, char **argv) {
 
 
 def setUpModule():
+    begin(Cluster(LIBRARY))
+
+
+def begin(cluster):
+    """Starts the cluster of the tests, or skips them."""
     global CLUSTER
     if os.geteuid() != 0:
         raise unittest.SkipTest("the hosts of the test need root")
@@ -75,7 +80,7 @@ def setUpModule():
             raise unittest.SkipTest(f"{program} is not installed: scripts/packages slurm")
     if not plugin_folders():
         raise unittest.SkipTest("the plug-ins of Slurm are not where they are expected")
-    CLUSTER = Cluster(LIBRARY)
+    CLUSTER = cluster
     try:
         run("make", "-s", "-C", HERE, f"BUILD={CLUSTER.folder}", "CFLAGS=-O1 -g -Werror")
         CLUSTER.start()
