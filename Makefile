@@ -75,10 +75,11 @@ test-slurm: ## steps of Slurm placed by the plug-in, on two hosts of this machin
 	$(UNOPTIMISED)
 	cd integrations/slurm && CARGO_TARGET_DIR="$(abspath $(TARGET))" python3 -B -m unittest $(ARGS)
 
+# GUEST=1 is for control groups of version 2, in an emulated machine of two nodes.
 test-libvirt: ## guests of libvirt placed by the hook, and the hooks of Proxmox VE and Incus (a minute, root), after installing or naming what is missing
 	scripts/packages build libvirt
 	$(UNOPTIMISED)
-	cd integrations/libvirt && CARGO_TARGET_DIR="$(abspath $(TARGET))" python3 -B -m unittest $(ARGS)
+	cd integrations/libvirt && CARGO_TARGET_DIR="$(abspath $(TARGET))" $(if $(GUEST),$(abspath testbed/guest) -t 2n1c -m 1024 -l 1500 --) python3 -B -m unittest $(if $(GUEST),$(or $(ARGS),test_guests.ControlGroups),$(ARGS))
 
 test-mpi: ## collectives of MPI programs carried out by teams, compared with each MPI's own (a minute), after installing or naming what is missing
 	scripts/packages build test

@@ -11,7 +11,7 @@ import subprocess
 import unittest
 from pathlib import Path
 
-from host import Host, Unavailable, eventually, kill, threads, vcpu_masks
+from host import IS_GUEST, Host, Unavailable, eventually, kill, threads, vcpu_masks
 
 HERE = Path(__file__).resolve().parent
 PROGRAMS = Path(os.environ.get("CARGO_TARGET_DIR", HERE.parent.parent / "target")) / "debug"
@@ -180,6 +180,33 @@ class Libvirt(Guests):
         missing = HOST.trimtab("hook", "libvirt", "--write", "nothing", check=False)
         self.assertEqual(missing.returncode, 2, missing)
         self.assertIn("nothing", missing.stderr)
+
+
+@unittest.skipUnless(IS_GUEST, "control groups of version 2 are for an emulated machine: make test-libvirt GUEST=1")
+class ControlGroups(Libvirt):
+    """All tests with libvirt again, in control groups, and memory."""
+
+    def test_memory_is_confined_to_the_nodes_of_the_cores(self):
+        HOST.rules("[[guest]]\nname = '*'\nsettings = 'memory=bind'\n")
+        nodes = {}
+        for name in ("near", "far"):
+            HOST.define(name)
+            HOST.begin(name)
+            (cpu,) = self.placed(name)
+            (node,) = (path.name[4:] for path in Path(f"/sys/devices/system/cpu/cpu{cpu}").glob("node[0-9]*"))
+            self.assertIn(f"memory: nodes {node} only", HOST.trimtab("hook", "libvirt", "--explain", name).stdout)
+            pid = HOST.qemu(name)
+            status = Path(f"/proc/{pid}/status").read_text()
+            self.assertRegex(status, rf"(?m)^Mems_allowed_list:\t{node}$")
+            nodes[name] = node
+        self.assertEqual(len(set(nodes.values())), 2, "a node each, or this shows little")
+        # Without the setting memory is left alone.
+        HOST.clear()
+        HOST.define("near")
+        HOST.begin("near")
+        self.placed("near")
+        status = Path(f"/proc/{HOST.qemu('near')}/status").read_text()
+        self.assertRegex(status, r"(?m)^Mems_allowed_list:\t0-1$")
 
 
 class Calls(Guests):
