@@ -49,7 +49,6 @@ DOMAIN = """\
 <domain type='qemu'>
   <name>{name}</name>
   <memory unit='MiB'>32</memory>
-  <vcpu>{vcpus}</vcpu>
   {more}
   <os><type arch='x86_64' machine='pc'>hvm</type></os>
   <devices>
@@ -156,7 +155,9 @@ class Host:
         return self.on("virsh", "-q", "-c", "qemu:///system", *words, **more)
 
     def define(self, name, vcpus=1, more=""):
-        text = DOMAIN.format(name=escape(name), vcpus=vcpus, more=more, qemu=shutil.which("qemu-system-x86_64"))
+        if "<vcpu " not in more:
+            more = f"<vcpu>{vcpus}</vcpu>{more}"
+        text = DOMAIN.format(name=escape(name), more=more, qemu=shutil.which("qemu-system-x86_64"))
         self.write("/run/domain.xml", text)
         self.virsh("define", "/run/domain.xml")
 

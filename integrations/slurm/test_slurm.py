@@ -428,6 +428,14 @@ class Slurm(unittest.TestCase):
         ended = self.srun("-N1", "-n2", "--cpu-bind=none", "--trimtab=strict", "sh", "-c", SAY)
         self.disjoint(self.tasks(ended.stdout), 2)
 
+    def test_a_plan_in_words_of_srun_is_accepted(self):
+        for words, cpus in [(["-c", "2"], {0, 1}), (["--cpus", "1"], {1}), (["--cpus", "0", "--mem", "bind"], {0})]:
+            plan = CLUSTER.on(0, TRIMTAB, "plan", "--survey", "none", *words, "--format", "slurm").stdout.split()
+            self.assertEqual(plan[0], "srun")
+            # The whole node, so that its CPUs are the step's.
+            ended = self.srun("-N1", "--exclusive", *plan[1:], "sh", "-c", SAY)
+            self.assertEqual([mask for _, mask in self.tasks(ended.stdout).values()], [cpus], plan)
+
     def test_the_status_of_a_task_is_that_of_the_step(self):
         self.assertEqual(self.srun("-N1", "-n1", "--trimtab", "sh", "-c", "exit 7", check=False).returncode, 7)
 

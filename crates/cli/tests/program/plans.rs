@@ -237,8 +237,10 @@ fn every_format_says_the_same_plan() {
     ] {
         assert_eq!(plan(&sandbox, SERVER, &format!("-c 6 --format {format}")), wanted);
     }
+    let json: Value = serde_json::from_str(&plan(&sandbox, SERVER, "-c 6 --format json")).unwrap();
+    assert_eq!(json, serde_json::from_str::<Value>(&plan(&sandbox, SERVER, "-c 6 --json")).unwrap());
     let outcome = sandbox.trimtab("plan --format pbs").ends();
-    outcome.fails(2, &["\"pbs\" is not a format", "omp, taskset, numactl"]);
+    outcome.fails(2, &["\"pbs\" is not a format", "omp, taskset, numactl", "and json"]);
     assert_eq!(sandbox.trimtab("plan --json --format omp").ends().code, Some(2));
 }
 
@@ -251,6 +253,24 @@ fn a_format_can_be_used() {
     let assignments = sandbox.trimtab("plan --survey none -c 2 --format omp").ends().ok();
     let said = sandbox.shell(&format!("{assignments}; echo $OMP_NUM_THREADS $OMP_PLACES")).ends().ok();
     assert!(said.starts_with("2 {"), "{said}");
+}
+
+#[test]
+fn likwid_and_numactl_accept_a_plan() {
+    let [a, b] = need!(two(), "two cores are needed");
+    let sandbox = Sandbox::new();
+    for (tool, format) in [("likwid-pin", "likwid"), ("numactl", "numactl")] {
+        if installed(tool).is_none() {
+            skip(&format!("{tool} is not here"));
+            continue;
+        }
+        let command = format!("plan --survey none --cpus {b},{a} --format {format}");
+        let command = sandbox.trimtab(&command).ends().ok();
+        let said = sandbox.shell(&format!("{command} sh -c '{}'", crate::util::MASK)).ends().ok();
+        // likwid-pin binds the first thread to the first CPU, and others when they start.
+        let wanted = if tool == "numactl" { format!("{a}-{b}") } else { said.clone() };
+        assert!(said == wanted && [a.to_string(), b.to_string(), wanted.clone()].contains(&said), "{command}: {said}");
+    }
 }
 
 #[test]
