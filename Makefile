@@ -95,7 +95,7 @@ test-k8s: ## pods placed by the plug-in: containerd (CONTAINERD=2: version 2), w
 	$(UNOPTIMISED)
 	CARGO_TARGET_DIR="$(abspath $(TARGET))" integrations/kubernetes/testbed/fetch $(if $(KUBELET),kubelet) $(if $(filter 2,$(CONTAINERD)),containerd2)
 	cd integrations/kubernetes/testbed && CARGO_TARGET_DIR="$(abspath $(TARGET))" CONTAINERD="$(CONTAINERD)" $(IN_GUEST) python3 -B -m unittest $(if $(ARGS),$(ARGS),test_pods $(if $(KUBELET),test_kubelet))
-	$(if $(CHURN),cd integrations/kubernetes/testbed && CARGO_TARGET_DIR="$(abspath $(TARGET))" CONTAINERD="$(CONTAINERD)" $(IN_GUEST) python3 -B churn.py $(CHURN))
+	$(if $(CHURN),cd integrations/kubernetes/testbed && CARGO_TARGET_DIR="$(abspath $(TARGET))" CONTAINERD="$(CONTAINERD)" $(IN_GUEST) python3 -B churn.py $(if $(KUBELET),--kubelet) $(CHURN))
 
 # TABLE=1 puts the results into docs/corpus.md.
 corpus: ## run programs of others plainly and by trimtab, and compare (an hour or more; ARGS='--rounds 15 zstd xz', '--part ci')

@@ -135,6 +135,17 @@ def hierarchies():
     return [CGROUPS] if UNIFIED else [path for path in CGROUPS.iterdir() if path.is_dir() and not path.is_symlink()]
 
 
+def static_pod(folder, name, annotations=None, resources=None, command=("/bin/sleep", "100000")):
+    """Writes a static pod for the kubelet of a bed."""
+    container = {"name": "main", "image": IMAGE, "imagePullPolicy": "Never", "command": list(command), "resources": resources or {}}
+    spec = {"hostNetwork": True, "terminationGracePeriodSeconds": 1, "containers": [container]}
+    pod = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": name, "annotations": annotations or {}}, "spec": spec}
+    # As a whole: the kubelet reads the folder at any moment.
+    new = folder / f"{name}.new"
+    new.write_text(json.dumps(pod))
+    new.rename(folder / "pods" / f"{name}.json")
+
+
 class Keeper:
     """A process that is no child."""
 
