@@ -17,7 +17,6 @@ use trimtab_core::set::CpuSet;
 use trimtab_core::topology::Machine;
 use trimtab_front::process_env::World;
 use trimtab_linux::ledger::{Hold, LedgerError, LedgerView, Level, Mode, ProcessTable, Standing};
-use trimtab_linux::process::Pid;
 use trimtab_linux::survey::Pin;
 use trimtab_linux::users::Users;
 
