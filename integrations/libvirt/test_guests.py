@@ -171,14 +171,15 @@ class Libvirt(Guests):
     def test_a_plan_in_words_of_libvirt_is_accepted(self):
         HOST.rules("[[guest]]\nname = '*'\ncores = 'none'\n")
         for memory in ("auto", "bind"):
+            name = f"web-{memory}"
             plan = HOST.trimtab("plan", "--survey", "none", "-c", "2", "--mem", memory, "--format", "libvirt").stdout
-            HOST.define("web", more=plan)
-            HOST.begin("web")
-            masks = vcpu_masks(HOST.qemu("web"))
+            HOST.define(name, more=plan)
+            HOST.begin(name)
+            masks = vcpu_masks(HOST.qemu(name))
             for number, mask in masks.items():
                 self.assertIn(f"<vcpupin vcpu='{number}' cpuset='{','.join(map(str, mask))}'/>", plan)
             self.assertEqual([len(mask) for mask in masks.values()], [1, 1], masks)
-            HOST.virsh("destroy", "--domain", "web")
+            HOST.virsh("destroy", "--domain", name)
 
     def test_pins_are_written_into_the_domain(self):
         HOST.define("web", vcpus=2, more="<iothreads>1</iothreads>")

@@ -432,8 +432,8 @@ class Slurm(unittest.TestCase):
         for words, cpus in [(["-c", "2"], {0, 1}), (["--cpus", "1"], {1}), (["--cpus", "0", "--mem", "bind"], {0})]:
             plan = CLUSTER.on(0, TRIMTAB, "plan", "--survey", "none", *words, "--format", "slurm").stdout.split()
             self.assertEqual(plan[0], "srun")
-            # The whole node, so that its CPUs are the step's.
-            ended = self.srun("-N1", "--exclusive", *plan[1:], "sh", "-c", SAY)
+            # The plan is for a step in an allocation of the whole node.
+            ended = CLUSTER.on(0, "salloc", "-Q", "-N1", "--exclusive", *plan, "sh", "-c", SAY)
             self.assertEqual([mask for _, mask in self.tasks(ended.stdout).values()], [cpus], plan)
 
     def test_the_status_of_a_task_is_that_of_the_step(self):
