@@ -98,8 +98,8 @@ mod tests {
         assert_eq!(at(2), "line 1, column 2: a b");
         assert_eq!(at(7), "line 2, column 1: a b");
         // Inside of a character, and after the end: the end.
-        assert_eq!((at(1), at(99)), (at(13), at(13)));
-        assert_eq!(at(13), "line 2, column 7: a b");
+        assert_eq!((at(1), at(99)), (at(15), at(15)));
+        assert_eq!(at(15), "line 2, column 7: a b");
     }
 
     #[test]
