@@ -84,7 +84,9 @@ class Host:
         self.write("/etc/libvirt/qemu.conf", QEMU)
 
     def command(self, *command):
-        return ["nsenter", f"--mount=/proc/{self.view.pid}/ns/mnt", *map(str, command)]
+        # Its root too: that of an emulated machine is not the root of its file systems.
+        view = f"/proc/{self.view.pid}"
+        return ["nsenter", f"--mount={view}/ns/mnt", f"--root={view}/root", *map(str, command)]
 
     def environment(self):
         kept = {name: os.environ[name] for name in ("HOME", "LANG") if name in os.environ}

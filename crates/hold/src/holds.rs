@@ -257,7 +257,8 @@ fn violators(
         if on.is_empty() || !judged.insert(pid.0) {
             continue;
         }
-        let first = groups.entry(stat_number(proc, *pid, GROUP_FIELD).unwrap_or(pid.0)).or_insert(violators.len());
+        let first =
+            groups.entry(stat_number(proc, *pid, GROUP_FIELD).unwrap_or(pid.0)).or_insert(violators.len());
         match violators.get_mut(*first) {
             Some(first) => {
                 first.others += 1;

@@ -132,7 +132,7 @@ mod tests {
             (22, 21, 22),
             (23, 22, 22), // its parent has ended
             (24, 1, 22),
-            (25, 1, 9), // the first of its session has ended
+            (25, 1, 9),   // the first of its session has ended
             (30, 31, 30), // a loop, which no kernel has
             (31, 30, 31),
         ] {

@@ -23,8 +23,7 @@ pub(crate) fn output<W: AsRef<OsStr>>(
     let shown = printable(program.as_encoded_bytes());
     let most = usize::try_from(most).unwrap_or(usize::MAX);
     // A byte more shows that there is too much.
-    let limits =
-        CaptureLimits { time: Some(limit), output: most.saturating_add(1), errors: MESSAGE_MAX };
+    let limits = CaptureLimits { time: Some(limit), output: most.saturating_add(1), errors: MESSAGE_MAX };
     let ended = capture(Command::new(program).args(words), limits);
     let Some(ended) = ended.with_context(|| format!("cannot start {shown}"))? else {
         bail!("{shown} gave no answer in {} s", limit.as_secs_f32());

@@ -14,7 +14,7 @@ pub enum Format {
     Numactl,
     /// `likwid-pin`.
     Likwid,
-    /// `srun`, for a step of one task.
+    /// `srun`, for a step of one task in an allocation of the whole node.
     Slurm,
     /// The files of a cgroup v2 cpuset.
     Cpuset,
@@ -111,6 +111,8 @@ fn rankfile(plan: &Plan) -> String {
     lines.join("\n")
 }
 
+/// Returns the line for a step in an allocation of the whole node. With `--cpus-per-task` Slurm
+/// (from 22.05 on) would give the step the first free CPUs only, and refuse a mask of others.
 fn srun(plan: &Plan) -> String {
     let mut words = plan.mask.words().iter().rev();
     let top = words.next().map_or_else(String::new, |word| format!("{word:x}"));
@@ -128,7 +130,7 @@ fn srun(plan: &Plan) -> String {
             format!(" --mem-bind={prefer}mask_mem:0x{nodes:x}")
         }
     };
-    format!("srun --ntasks=1 --cpus-per-task={} --cpu-bind=mask_cpu:0x{mask}{memory}", plan.slots.len())
+    format!("srun --ntasks=1 --cpu-bind=mask_cpu:0x{mask}{memory}")
 }
 
 /// Returns a drop-in. systemd prefers one node only, and has no weights; such a policy is left out.
@@ -209,7 +211,7 @@ mod tests {
         assert_eq!(said("likwid"), "likwid-pin -c 0,40,1,41");
         assert_eq!(
             said("slurm"),
-            "srun --ntasks=1 --cpus-per-task=4 --cpu-bind=mask_cpu:0x30000000003 --mem-bind=prefer,mask_mem:0x3"
+            "srun --ntasks=1 --cpu-bind=mask_cpu:0x30000000003 --mem-bind=prefer,mask_mem:0x3"
         );
         assert_eq!(said("cpuset"), "cpuset.cpus=0-1,40-41\ncpuset.mems=0-1");
         assert_eq!(said("systemd"), "[Service]\nCPUAffinity=0-1,40-41");
