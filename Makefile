@@ -75,10 +75,11 @@ test-slurm: ## steps of Slurm placed by the plug-in, on two hosts of this machin
 	$(UNOPTIMISED)
 	cd integrations/slurm && CARGO_TARGET_DIR="$(abspath $(TARGET))" python3 -B -m unittest $(ARGS)
 
+# GUEST=1 is for control groups of version 2, in an emulated machine of two nodes.
 test-libvirt: ## guests of libvirt placed by the hook, and the hooks of Proxmox VE and Incus (a minute, root), after installing or naming what is missing
 	scripts/packages build libvirt
 	$(UNOPTIMISED)
-	cd integrations/libvirt && CARGO_TARGET_DIR="$(abspath $(TARGET))" python3 -B -m unittest $(ARGS)
+	cd integrations/libvirt && CARGO_TARGET_DIR="$(abspath $(TARGET))" $(if $(GUEST),$(abspath testbed/guest) -t 2n1c -m 1024 -l 1500 --) python3 -B -m unittest $(if $(GUEST),$(or $(ARGS),test_guests.ControlGroups),$(ARGS))
 
 test-mpi: ## collectives of MPI programs carried out by teams, compared with each MPI's own (a minute), after installing or naming what is missing
 	scripts/packages build test
@@ -86,13 +87,15 @@ test-mpi: ## collectives of MPI programs carried out by teams, compared with eac
 	$(UNOPTIMISED)
 	cd integrations/mpi && CARGO_TARGET_DIR="$(abspath $(TARGET))" python3 -B -m unittest $(ARGS)
 
-# The kubelet is built once, in some ten minutes; without KUBELET=1 the bed has containerd alone.
-test-k8s: ## pods placed by the plug-in: containerd, with KUBELET=1 a kubelet too, and CHURN=200 pods that come and go (three minutes, root), after fetching what is missing
+# The kubelet is built once, in some ten minutes; without KUBELET=1 the bed has containerd alone. GUEST=1 is for control groups of
+# version 2: the bed runs in an emulated machine.
+IN_GUEST = $(if $(GUEST),$(abspath testbed/guest) -t 1n2c -m 3072 -l 3000 --)
+test-k8s: ## pods placed by the plug-in: containerd (CONTAINERD=2: version 2), with KUBELET=1 a kubelet too, and CHURN=200 pods that come and go (three minutes, root), after fetching what is missing
 	scripts/packages build k8s
 	$(UNOPTIMISED)
-	CARGO_TARGET_DIR="$(abspath $(TARGET))" integrations/kubernetes/testbed/fetch $(if $(KUBELET),kubelet)
-	cd integrations/kubernetes/testbed && CARGO_TARGET_DIR="$(abspath $(TARGET))" python3 -B -m unittest $(if $(ARGS),$(ARGS),test_pods $(if $(KUBELET),test_kubelet))
-	$(if $(CHURN),cd integrations/kubernetes/testbed && CARGO_TARGET_DIR="$(abspath $(TARGET))" python3 -B churn.py $(CHURN))
+	CARGO_TARGET_DIR="$(abspath $(TARGET))" integrations/kubernetes/testbed/fetch $(if $(KUBELET),kubelet) $(if $(filter 2,$(CONTAINERD)),containerd2)
+	cd integrations/kubernetes/testbed && CARGO_TARGET_DIR="$(abspath $(TARGET))" CONTAINERD="$(CONTAINERD)" $(IN_GUEST) python3 -B -m unittest $(if $(ARGS),$(ARGS),test_pods $(if $(KUBELET),test_kubelet))
+	$(if $(CHURN),cd integrations/kubernetes/testbed && CARGO_TARGET_DIR="$(abspath $(TARGET))" CONTAINERD="$(CONTAINERD)" $(IN_GUEST) python3 -B churn.py $(if $(KUBELET),--kubelet) $(CHURN))
 
 # TABLE=1 puts the results into docs/corpus.md.
 corpus: ## run programs of others plainly and by trimtab, and compare (an hour or more; ARGS='--rounds 15 zstd xz', '--part ci')

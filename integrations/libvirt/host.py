@@ -34,12 +34,13 @@ cat >/dev/null
 """
 
 LIBVIRTD = 'auth_unix_rw = "none"\nauth_unix_ro = "none"\nunix_sock_group = "root"\n'
-# No control groups: the machine's are those of its own engines.
-QEMU = """\
+# No control groups: the machine's are those of its own engines. An emulated machine (testbed/guest) has some of version 2 for libvirt.
+IS_GUEST = "TRIMTAB_TESTBED" in os.environ
+QEMU = f"""\
 security_driver = "none"
 user = "root"
 group = "root"
-cgroup_controllers = []
+cgroup_controllers = [{'"cpuset"' if IS_GUEST else ""}]
 stdio_handler = "file"
 namespaces = []
 """
@@ -48,7 +49,6 @@ DOMAIN = """\
 <domain type='qemu'>
   <name>{name}</name>
   <memory unit='MiB'>32</memory>
-  <vcpu>{vcpus}</vcpu>
   {more}
   <os><type arch='x86_64' machine='pc'>hvm</type></os>
   <devices>
@@ -74,6 +74,8 @@ class Host:
         self.started = []
 
     def start(self):
+        if IS_GUEST:
+            Path("/sys/fs/cgroup/cgroup.subtree_control").write_text("+cpuset")
         command = ["unshare", "--mount", "--propagation", "private", "sh", "-c", VIEW, str(self.folder)]
         self.view = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
         if self.view.stdout.readline() != "ready\n":
@@ -82,7 +84,9 @@ class Host:
         self.write("/etc/libvirt/qemu.conf", QEMU)
 
     def command(self, *command):
-        return ["nsenter", f"--mount=/proc/{self.view.pid}/ns/mnt", *map(str, command)]
+        # Its root too: that of an emulated machine is not the root of its file systems.
+        view = f"/proc/{self.view.pid}"
+        return ["nsenter", f"--mount={view}/ns/mnt", f"--root={view}/root", *map(str, command)]
 
     def environment(self):
         kept = {name: os.environ[name] for name in ("HOME", "LANG") if name in os.environ}
@@ -153,7 +157,9 @@ class Host:
         return self.on("virsh", "-q", "-c", "qemu:///system", *words, **more)
 
     def define(self, name, vcpus=1, more=""):
-        text = DOMAIN.format(name=escape(name), vcpus=vcpus, more=more, qemu=shutil.which("qemu-system-x86_64"))
+        if "<vcpu " not in more:
+            more = f"<vcpu>{vcpus}</vcpu>{more}"
+        text = DOMAIN.format(name=escape(name), more=more, qemu=shutil.which("qemu-system-x86_64"))
         self.write("/run/domain.xml", text)
         self.virsh("define", "/run/domain.xml")
 

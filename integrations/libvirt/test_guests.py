@@ -11,7 +11,7 @@ import subprocess
 import unittest
 from pathlib import Path
 
-from host import Host, Unavailable, eventually, kill, threads, vcpu_masks
+from host import IS_GUEST, Host, Unavailable, eventually, kill, threads, vcpu_masks
 
 HERE = Path(__file__).resolve().parent
 PROGRAMS = Path(os.environ.get("CARGO_TARGET_DIR", HERE.parent.parent / "target")) / "debug"
@@ -168,6 +168,19 @@ class Libvirt(Guests):
         self.assertIn(cpu, held)
         self.assertEqual(vcpu_masks(pid), {0: {cpu}})
 
+    def test_a_plan_in_words_of_libvirt_is_accepted(self):
+        HOST.rules("[[guest]]\nname = '*'\ncores = 'none'\n")
+        for memory in ("auto", "bind"):
+            name = f"web-{memory}"
+            plan = HOST.trimtab("plan", "--survey", "none", "-c", "2", "--mem", memory, "--format", "libvirt").stdout
+            HOST.define(name, more=plan)
+            HOST.begin(name)
+            masks = vcpu_masks(HOST.qemu(name))
+            for number, mask in masks.items():
+                self.assertIn(f"<vcpupin vcpu='{number}' cpuset='{','.join(map(str, mask))}'/>", plan)
+            self.assertEqual([len(mask) for mask in masks.values()], [1, 1], masks)
+            HOST.virsh("destroy", "--domain", name)
+
     def test_pins_are_written_into_the_domain(self):
         HOST.define("web", vcpus=2, more="<iothreads>1</iothreads>")
         HOST.trimtab("hook", "libvirt", "--write", "web")
@@ -180,6 +193,33 @@ class Libvirt(Guests):
         missing = HOST.trimtab("hook", "libvirt", "--write", "nothing", check=False)
         self.assertEqual(missing.returncode, 2, missing)
         self.assertIn("nothing", missing.stderr)
+
+
+@unittest.skipUnless(IS_GUEST, "control groups of version 2 are for an emulated machine: make test-libvirt GUEST=1")
+class ControlGroups(Libvirt):
+    """All tests with libvirt again, in control groups, and memory."""
+
+    def test_memory_is_confined_to_the_nodes_of_the_cores(self):
+        HOST.rules("[[guest]]\nname = '*'\nsettings = 'memory=bind'\n")
+        nodes = {}
+        for name in ("near", "far"):
+            HOST.define(name)
+            HOST.begin(name)
+            (cpu,) = self.placed(name)
+            (node,) = (path.name[4:] for path in Path(f"/sys/devices/system/cpu/cpu{cpu}").glob("node[0-9]*"))
+            self.assertIn(f"memory: nodes {node} only", HOST.trimtab("hook", "libvirt", "--explain", name).stdout)
+            pid = HOST.qemu(name)
+            status = Path(f"/proc/{pid}/status").read_text()
+            self.assertRegex(status, rf"(?m)^Mems_allowed_list:\t{node}$")
+            nodes[name] = node
+        self.assertEqual(len(set(nodes.values())), 2, "a node each, or this shows little")
+        # Without the setting memory is left alone.
+        HOST.clear()
+        HOST.define("near")
+        HOST.begin("near")
+        self.placed("near")
+        status = Path(f"/proc/{HOST.qemu('near')}/status").read_text()
+        self.assertRegex(status, r"(?m)^Mems_allowed_list:\t0-1$")
 
 
 class Calls(Guests):

@@ -29,7 +29,7 @@ SlurmdLogFile={folder}/slurmd.%n.log
 PlugStackConfig={folder}/plugstack.conf
 PluginDir={plugins}
 ProctrackType=proctrack/linuxproc
-TaskPlugin=task/affinity
+TaskPlugin={tasks}
 SelectType=select/cons_tres
 SelectTypeParameters=CR_CPU
 SlurmdParameters=config_overrides
@@ -43,9 +43,23 @@ PartitionName=all Nodes={first},{second} Default=YES
 PartitionName=placed Nodes={first},{second}
 """
 
+# For a cluster whose steps are confined: control groups of version 1, since those of version 2 need a systemd that is told of them.
+CGROUPS = """\
+CgroupPlugin=cgroup/v1
+CgroupMountpoint=/sys/fs/cgroup
+CgroupAutomount=no
+ConstrainCores=yes
+"""
+CPUSETS = Path("/sys/fs/cgroup/cpuset")
+
 # Name, /etc/hosts, shared memory of the host, and then the command.
 ENTER = """
 hostname "$1"; mount --bind "$0/hosts" /etc/hosts; mount --bind "$0/shm.$1" /dev/shm; shift; exec "$@"
+"""
+
+# Before that: the tree of cpusets of the host, which is a part of this machine's.
+CONFINE = """
+echo $$ >"$1/cgroup.procs"; exec unshare --cgroup sh -c 'mount --bind "$1" /sys/fs/cgroup/cpuset; shift; exec "$@"' sh "$@"
 """
 
 
@@ -62,10 +76,12 @@ class Unavailable(Exception):
 class Cluster:
     """A controller and two nodes. `on` runs commands on a node."""
 
-    def __init__(self, library):
+    def __init__(self, library, confined=False):
+        """`confined`: Slurm confines steps to their cores by control groups (`ConstrainCores`)."""
         # Short: names of sockets have 108 characters.
         self.folder = Path(tempfile.mkdtemp(prefix="ttslurm", dir="/run"))
         self.library = library
+        self.confined = confined
         self.hosts = ["n0", "n1"]
         self.mark = f"tt{os.getpid() % 100000}"
         self.spaces = [self.mark + host for host in self.hosts]
@@ -80,7 +96,12 @@ class Cluster:
         folder.chmod(0o755)
         (folder / "hosts").write_text(f"127.0.0.1 localhost\n10.98.0.10 {first}\n10.98.0.11 {second}\n")
         plugins = ":".join(plugin_folders())
-        (folder / "slurm.conf").write_text(CONFIGURATION.format(folder=folder, first=first, second=second, plugins=plugins))
+        tasks = "task/cgroup,task/affinity" if self.confined else "task/affinity"
+        text = CONFIGURATION.format(folder=folder, first=first, second=second, plugins=plugins, tasks=tasks)
+        (folder / "slurm.conf").write_text(text)
+        if self.confined:
+            (folder / "cgroup.conf").write_text(CGROUPS)
+            self.cpusets()
         self.plugstack("default=off")
         self.networks()
         key = folder / "key"
@@ -109,6 +130,16 @@ class Cluster:
             run("ip", "-n", host, "link", "set", inner, "up")
             run("ip", "-n", host, "link", "set", "lo", "up")
 
+    def cpusets(self):
+        """Makes the root of each host's cpusets."""
+        for name in self.spaces:
+            try:
+                (CPUSETS / name).mkdir()
+            except OSError as error:
+                raise Unavailable(f"cpusets of version 1 cannot be made here: {error}") from error
+            for file in ("cpuset.cpus", "cpuset.mems"):
+                (CPUSETS / name / file).write_text((CPUSETS / file).read_text())
+
     def plugstack(self, arguments, library=None, need="required"):
         """Writes the plug-in's line. Steps and srun read it each time."""
         path = self.folder / "plugstack.conf"
@@ -130,8 +161,10 @@ class Cluster:
 
     def command(self, host, *command):
         name = self.hosts[host]
-        enter = ["nsenter", f"--net=/run/netns/{self.spaces[host]}", "unshare", "--uts", "--mount", "sh", "-c", ENTER]
-        return [*enter, str(self.folder), name, *map(str, command)]
+        enter = ["nsenter", f"--net=/run/netns/{self.spaces[host]}", "unshare", "--uts", "--mount"]
+        if self.confined:
+            enter += ["sh", "-c", CONFINE, "sh", str(CPUSETS / self.spaces[host])]
+        return [*enter, "sh", "-c", ENTER, str(self.folder), name, *map(str, command)]
 
     def on(self, host, *command, check=True, timeout=120, **more):
         """Runs a command on a host, and returns its result."""
@@ -186,6 +219,13 @@ class Cluster:
                 pass
         for name in [*self.spaces, f"{self.mark}s"]:
             subprocess.run(["ip", "netns", "del", name], check=False, capture_output=True)
+        for name in self.spaces if self.confined else ():
+            for path in sorted((CPUSETS / name).rglob("*"), reverse=True) + [CPUSETS / name]:
+                try:
+                    path.rmdir()
+                except OSError:
+                    # A file, or a group whose last process is about to end.
+                    pass
         shutil.rmtree(self.folder, ignore_errors=True)
 
 

@@ -67,6 +67,11 @@ int main(int argc, char **argv) {
 
 
 def setUpModule():
+    begin(Cluster(LIBRARY))
+
+
+def begin(cluster):
+    """Starts the cluster of the tests, or skips them."""
     global CLUSTER
     if os.geteuid() != 0:
         raise unittest.SkipTest("the hosts of the test need root")
@@ -75,7 +80,7 @@ def setUpModule():
             raise unittest.SkipTest(f"{program} is not installed: scripts/packages slurm")
     if not plugin_folders():
         raise unittest.SkipTest("the plug-ins of Slurm are not where they are expected")
-    CLUSTER = Cluster(LIBRARY)
+    CLUSTER = cluster
     try:
         run("make", "-s", "-C", HERE, f"BUILD={CLUSTER.folder}", "CFLAGS=-O1 -g -Werror")
         CLUSTER.start()
@@ -422,6 +427,14 @@ class Slurm(unittest.TestCase):
     def test_tasks_that_slurm_leaves_unbound_are_placed(self):
         ended = self.srun("-N1", "-n2", "--cpu-bind=none", "--trimtab=strict", "sh", "-c", SAY)
         self.disjoint(self.tasks(ended.stdout), 2)
+
+    def test_a_plan_in_words_of_srun_is_accepted(self):
+        for words, cpus in [(["-c", "2"], {0, 1}), (["--cpus", "1"], {1}), (["--cpus", "0", "--mem", "bind"], {0})]:
+            plan = CLUSTER.on(0, TRIMTAB, "plan", "--survey", "none", *words, "--format", "slurm").stdout.split()
+            self.assertEqual(plan[0], "srun")
+            # The plan is for a step in an allocation of the whole node.
+            ended = CLUSTER.on(0, "salloc", "-Q", "-N1", "--exclusive", *plan, "sh", "-c", SAY)
+            self.assertEqual([mask for _, mask in self.tasks(ended.stdout).values()], [cpus], plan)
 
     def test_the_status_of_a_task_is_that_of_the_step(self):
         self.assertEqual(self.srun("-N1", "-n1", "--trimtab", "sh", "-c", "exit 7", check=False).returncode, 7)

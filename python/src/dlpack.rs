@@ -79,23 +79,23 @@ unsafe extern "C" fn unused(capsule: *mut ffi::PyObject) {
 
 /// Makes a capsule of the old or the new version.
 pub(crate) fn capsule<'py>(py: Python<'py>, block: &Block, new: bool) -> PyResult<Bound<'py, PyAny>> {
-    let shape: Vec<i64> = block.shape.iter().map(|n| *n as i64).collect();
+    let shape: Vec<i64> = block.layout.shape.iter().map(|n| *n as i64).collect();
     let mut strides = vec![1; shape.len()];
     for at in (1..shape.len()).rev() {
         strides[at - 1] = strides[at] * shape[at];
     }
     let mut kept = Box::new(Kept { shape, strides, _team: block.team.clone() });
     let tensor = Tensor {
-        data: std::ptr::with_exposed_provenance_mut(block.address),
+        data: std::ptr::with_exposed_provenance_mut(block.layout.address),
         device: PROCESSOR,
         dimensions: kept.shape.len() as i32,
-        code: match block.elements {
+        code: match block.layout.elements {
             Type::I8 | Type::I16 | Type::I32 | Type::I64 => 0,
             Type::U8 | Type::U16 | Type::U32 | Type::U64 => 1,
             Type::F16 | Type::F32 | Type::F64 => 2,
             Type::BF16 => 4,
         },
-        bits: block.elements.size() as u8 * 8,
+        bits: block.layout.elements.size() as u8 * 8,
         lanes: 1,
         shape: kept.shape.as_mut_ptr(),
         strides: kept.strides.as_mut_ptr(),

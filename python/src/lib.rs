@@ -17,6 +17,7 @@ mod calls;
 mod dlpack;
 mod errors;
 mod interrupt;
+mod layout;
 mod meet;
 mod operator;
 mod pinned;

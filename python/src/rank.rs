@@ -3,13 +3,13 @@
 
 use crate::arguments::{CallArguments, Prepared, kind, kinds};
 use crate::batch::Batch;
-use crate::block::{self, Block};
+use crate::block::Block;
 use crate::buffer::Buffer;
 use crate::errors::{self, Failure, argument};
 use crate::pinned::{Here, Pinned};
 use crate::request::Request;
 use crate::view::View;
-use crate::{interrupt, team};
+use crate::{interrupt, layout, team};
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyList, PyTuple};
 use std::cell::{Cell, RefCell};
@@ -357,7 +357,7 @@ impl Rank {
         let address = shared.own().expose_provenance();
         let held = Held { shared, shape: shape.clone(), elements };
         self.inner.get()?.blocks.borrow_mut().insert(address, held);
-        Ok(Block { team: self.team.clone(), address, shape, elements })
+        Ok(Block::new(self.team.clone(), address, shape, elements))
     }
 
     /// Returns another rank's block of the same empty(), as an array of the same shape: data
@@ -368,11 +368,9 @@ impl Rank {
             return Err(argument(format!("rank {rank} is not one of the {} ranks", self.size)));
         }
         let team = self.team.clone();
-        let block = self.block_of(a, |held| Block {
-            team,
-            address: held.shared.of(rank).expose_provenance(),
-            shape: held.shape.clone(),
-            elements: held.elements,
+        let block = self.block_of(a, |held| {
+            let address = held.shared.of(rank).expose_provenance();
+            Block::new(team, address, held.shape.clone(), held.elements)
         })?;
         block.array(py)
     }
@@ -400,7 +398,7 @@ impl Rank {
     ) -> PyResult<Py<PyAny>> {
         let (shape, elements, bytes) = sized(shape, dtype)?;
         let pages = self.with(py, |rank| rank.publish::<u8>(publisher, bytes))?;
-        block::array(Bound::new(py, View::new(pages, shape, elements))?.as_any(), elements)
+        layout::array(Bound::new(py, View::new(pages, shape, elements))?.as_any(), elements)
     }
 
     /// For a with statement: all ranks wait for all before its block and after it, and calls in it

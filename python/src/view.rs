@@ -1,8 +1,7 @@
 //! Published memory in Python: an array that one rank writes and the others can only read.
 
-use crate::buffer::name;
+use crate::layout::{ArrayLayout, array_properties};
 use pyo3::prelude::*;
-use pyo3::types::{PyDict, PyTuple};
 use std::sync::Mutex;
 use trimtab_team::Type;
 
@@ -13,20 +12,19 @@ pub(crate) struct View {
     /// Keeps the memory mapped. It is reached by its address; the lock only lets any thread drop
     /// it.
     pages: Mutex<trimtab_team::View<u8>>,
-    /// Its address in this process.
-    address: usize,
-    is_own: bool,
-    shape: Vec<usize>,
-    elements: Type,
+    layout: ArrayLayout,
 }
 
 impl View {
     /// Makes the view of an array of this shape.
     pub(crate) fn new(pages: trimtab_team::View<u8>, shape: Vec<usize>, elements: Type) -> Self {
-        let (address, is_own) = (pages.base().expose_provenance(), pages.own().is_some());
-        Self { pages: Mutex::new(pages), address, is_own, shape, elements }
+        let (address, is_read_only) = (pages.base().expose_provenance(), pages.own().is_none());
+        let layout = ArrayLayout { address, shape, elements, is_read_only };
+        Self { pages: Mutex::new(pages), layout }
     }
 }
+
+array_properties!(View);
 
 #[pymethods]
 impl View {
@@ -36,30 +34,7 @@ impl View {
         self.pages.lock().unwrap_or_else(std::sync::PoisonError::into_inner).publisher()
     }
 
-    /// Lengths of all dimensions.
-    #[getter]
-    fn shape<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyTuple>> {
-        PyTuple::new(py, &self.shape)
-    }
-
-    /// The name of the elements' type in numpy.
-    #[getter]
-    fn dtype(&self) -> &'static str {
-        name(self.elements)
-    }
-
-    /// The array interface of numpy, version 3.
-    #[getter]
-    fn __array_interface__<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
-        crate::block::interface(py, &self.shape, self.elements, self.address, !self.is_own)
-    }
-
     fn __repr__(&self) -> String {
-        format!(
-            "<trimtab_team.View of {:?} {}, written by rank {}>",
-            self.shape,
-            name(self.elements),
-            self.publisher()
-        )
+        format!("<trimtab_team.View of {}, written by rank {}>", self.layout.text(), self.publisher())
     }
 }

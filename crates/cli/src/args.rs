@@ -20,7 +20,7 @@ pub use balance::{
 };
 pub use counters::CountersArgs;
 pub use lab::LabArgs;
-pub use machine::{CheckArgs, DoctorArgs, NprocArgs, PlanArgs, PsArgs, TopoArgs};
+pub use machine::{CheckArgs, DoctorArgs, NprocArgs, PlanArgs, PlanFormat, PsArgs, TopoArgs};
 pub use profile::ProfileArgs;
 pub use run::{PlaceArgs, RunArgs, RunOnly};
 pub use serve::{GuestAgentArgs, ReloadArgs, ServeArgs, StatusArgs, TagArgs, TargetArgs, Task, UntagArgs};

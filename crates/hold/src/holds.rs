@@ -3,7 +3,7 @@
 use crate::escapes::{Escaped, escaped};
 use crate::facts::granted;
 use crate::foreign_load::Surroundings;
-use crate::membership::is_part;
+use crate::membership::{is_part, stat_number};
 use crate::queue::{Line, positions};
 use crate::site_facts::LedgerPosition;
 use anyhow::{Context, Result};
@@ -17,12 +17,13 @@ use trimtab_core::set::CpuSet;
 use trimtab_core::topology::Machine;
 use trimtab_front::process_env::World;
 use trimtab_linux::ledger::{Hold, LedgerError, LedgerView, Level, Mode, ProcessTable, Standing};
-use trimtab_linux::process::Pid;
 use trimtab_linux::survey::Pin;
 use trimtab_linux::users::Users;
 
 /// Schema of the JSON document.
 pub const SCHEMA: &str = "trimtab.ps/1";
+/// Place of the process group in a process's line `stat`, after the name.
+const GROUP_FIELD: usize = 2;
 
 /// All holds.
 #[derive(Debug, Serialize)]
@@ -256,7 +257,8 @@ fn violators(
         if on.is_empty() || !judged.insert(pid.0) {
             continue;
         }
-        let first = groups.entry(group_of(proc, *pid).unwrap_or(pid.0)).or_insert(violators.len());
+        let first =
+            groups.entry(stat_number(proc, *pid, GROUP_FIELD).unwrap_or(pid.0)).or_insert(violators.len());
         match violators.get_mut(*first) {
             Some(first) => {
                 first.others += 1;
@@ -272,11 +274,4 @@ fn violators(
         }
     }
     violators
-}
-
-/// Returns the process group of a process: the third field after its name.
-fn group_of(proc: &Path, pid: Pid) -> Option<u32> {
-    let stat = std::fs::read(proc.join(pid.0.to_string()).join("stat")).ok()?;
-    let name_end = stat.iter().rposition(|&byte| byte == b')')?;
-    std::str::from_utf8(&stat[name_end + 1..]).ok()?.split_whitespace().nth(2)?.parse().ok()
 }

@@ -27,7 +27,7 @@
 //!    [`mod@ranks`] reserves for a launcher, and decides for each of its ranks.
 //! 2. [`mod@reserve`] takes the cores of a launch; [`queue`] is the order among waiting runs.
 //! 3. [`facts`] and [`site_facts`] read what the decision needs, [`foreign_load`] looks at other
-//!    programs, [`site`] reads the files of the site and the user.
+//!    programs, [`site`] reads the files of the site and the user, [`toml_text`] any such text.
 //! 4. [`delegate`] holds cores for a process that runs already, [`mod@resize`] changes a hold while
 //!    its programs run, [`grower`] does so for a run that grows, [`mod@release`] ends one;
 //!    [`select`] finds it. [`container`] holds cores for containers, before they are started and
@@ -56,3 +56,4 @@ mod room;
 pub mod select;
 pub mod site;
 pub mod site_facts;
+pub mod toml_text;

@@ -1,5 +1,5 @@
-//! Whether a process is part of a hold: started by its holder, in possession of its locks, or by
-//! its own claim.
+//! Whether a process is part of a hold: started by its holder, in possession of its locks, or by a
+//! claim in its environment or in that of a process from which it descends.
 
 use std::path::Path;
 use trimtab_launch::request::HOLD;
@@ -8,11 +8,17 @@ use trimtab_linux::process::{self, Pid};
 
 /// Beginning of the label of a hold for a control group, before the group's folder.
 pub(crate) const CGROUP_LABEL: &str = "cgroup ";
+/// Most processes from which one descends.
+const DEEPEST: usize = 1_000;
+/// Place of the session in a process's line `stat`, after the name.
+const SESSION_FIELD: usize = 3;
 
 /// Returns whether a process belongs to the run that holds: it was started by the holder, it has
-/// inherited the hold, or its environment names the hold or one inside it. A daemon keeps at least
-/// one of these when its parents are gone. The environment is only the process's own claim; a
-/// process with a wrong claim hides from this list and from nothing else.
+/// inherited the hold, or its environment names the hold or one inside it, or that of a process
+/// from which it descends does. A daemon keeps at least one of these when its parents are gone. A
+/// process that closes all descriptors and writes its title over its environment, as Ray's workers
+/// do, has the claim of its parent. The environment is only the processes' own claim; a process
+/// with a wrong claim hides from this list and from nothing else.
 pub(crate) fn is_part(proc: &Path, view: &LedgerView, pid: Pid, hold: &Hold, all: &[Hold]) -> bool {
     if descends(proc, pid, &hold.holder) {
         return true;
@@ -24,7 +30,38 @@ pub(crate) fn is_part(proc: &Path, view: &LedgerView, pid: Pid, hold: &Hold, all
         let is_it = |other: &&Hold| other.level.depth() == depth && other.id.number() == id;
         all.iter().find(is_it).is_some_and(|other| other.id == hold.id || other.cpus.is_subset(&hold.cpus))
     };
-    hold_named(proc, pid).is_some_and(named)
+    origins(proc, pid).into_iter().any(|pid| hold_named(proc, pid).is_some_and(named))
+}
+
+/// Returns a process and those from which it descends, as far as they live: its parents, and the
+/// process that began its session, with its parents. A session cannot be joined, so all its
+/// processes descend from the first one, also those whose parents have ended.
+fn origins(proc: &Path, pid: Pid) -> Vec<Pid> {
+    let mut found = Vec::new();
+    let mut next = vec![pid];
+    while let Some(at) = next.pop() {
+        // Process trees are shallow; the bound only guards against an inconsistent /proc.
+        if at.0 <= 1 || found.contains(&at) || found.len() == DEEPEST {
+            continue;
+        }
+        let Ok(stat) = process::stat(proc, at) else { continue };
+        found.push(at);
+        next.extend(session(proc, at));
+        next.push(stat.parent);
+    }
+    found
+}
+
+/// Returns the process that began the session of a process; it may have ended.
+fn session(proc: &Path, pid: Pid) -> Option<Pid> {
+    stat_number(proc, pid, SESSION_FIELD).map(Pid)
+}
+
+/// Returns a number of a process's line `stat`, by its place after the name.
+pub(crate) fn stat_number(proc: &Path, pid: Pid, place: usize) -> Option<u32> {
+    let stat = std::fs::read(proc.join(pid.0.to_string()).join("stat")).ok()?;
+    let name_end = stat.iter().rposition(|&byte| byte == b')')?;
+    std::str::from_utf8(&stat[name_end + 1..]).ok()?.split_whitespace().nth(place)?.parse().ok()
 }
 
 /// Returns the depth and the number of the hold that a process's environment names, if it can be
@@ -43,8 +80,8 @@ fn hold_named(proc: &Path, pid: Pid) -> Option<(u8, u64)> {
 /// Returns whether a process is the holder or was started by it, as far as the parents still live.
 pub(crate) fn descends(proc: &Path, pid: Pid, holder: &Holder) -> bool {
     let mut at = pid;
-    // Process trees are shallow; the bound only guards against an inconsistent /proc.
-    for _ in 0..1_000 {
+    // As in `origins`.
+    for _ in 0..DEEPEST {
         let Ok(stat) = process::stat(proc, at) else { return at.0 == holder.pid };
         if stat.start.0 == holder.start_ticks && numbers(proc, at).contains(&holder.pid) {
             return true;
@@ -72,17 +109,51 @@ mod tests {
     use super::*;
     use std::time::Duration;
 
+    /// Makes the entry of a process in a folder.
+    fn process(proc: &Path, pid: u32, [parent, session]: [u32; 2], start: u64) -> std::path::PathBuf {
+        let entry = proc.join(pid.to_string());
+        std::fs::create_dir(&entry).unwrap();
+        let mut fields = vec!["0".to_owned(); 50];
+        fields[0] = "S".to_owned();
+        fields[1] = parent.to_string();
+        fields[3] = session.to_string();
+        fields[19] = start.to_string();
+        std::fs::write(entry.join("stat"), format!("{pid} (a) b) {}", fields.join(" "))).unwrap();
+        entry
+    }
+
+    #[test]
+    fn a_process_descends_from_its_parents_and_from_its_session() {
+        let folder = tempfile::tempdir().unwrap();
+        for (pid, parent, session) in [
+            (10, 1, 10),
+            (20, 10, 20), // the shell of a run
+            (21, 20, 20), // a daemon's parent, which is a session of its own, and has a title
+            (22, 21, 22),
+            (23, 22, 22), // its parent has ended
+            (24, 1, 22),
+            (25, 1, 9),   // the first of its session has ended
+            (30, 31, 30), // a loop, which no kernel has
+            (31, 30, 31),
+        ] {
+            process(folder.path(), pid, [parent, session], 70);
+        }
+        let of = |pid| {
+            let mut found = origins(folder.path(), Pid(pid));
+            found.sort_unstable();
+            found.into_iter().map(|pid| pid.0).collect::<Vec<_>>()
+        };
+        assert_eq!(of(23), [10, 20, 21, 22, 23]);
+        assert_eq!(of(24), [10, 20, 21, 22, 24]);
+        assert_eq!((of(25), of(10), of(99)), (vec![25], vec![10], vec![]));
+        assert_eq!(of(30), [30, 31]);
+    }
+
     #[test]
     fn a_process_of_a_container_is_known_by_its_number_there() {
         let folder = tempfile::tempdir().unwrap();
         let process = |pid: u32, parent: u32, start: u64, numbers: &str| {
-            let entry = folder.path().join(pid.to_string());
-            std::fs::create_dir(&entry).unwrap();
-            let mut fields = vec!["0".to_owned(); 50];
-            fields[0] = "S".to_owned();
-            fields[1] = parent.to_string();
-            fields[19] = start.to_string();
-            std::fs::write(entry.join("stat"), format!("{pid} (a) b) {}", fields.join(" "))).unwrap();
+            let entry = process(folder.path(), pid, [parent, 0], start);
             std::fs::write(entry.join("status"), format!("Name:\ta\n{numbers}\nUid:\t0\n")).unwrap();
         };
         process(900, 1, 70, "NSpid:\t900\t1");

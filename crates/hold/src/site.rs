@@ -5,7 +5,7 @@
 //! glob on its name, or on its path if the pattern contains a slash. Layers: `/etc/trimtab`, then
 //! the user's folder, then flags; a user's limits can be tighter than the site's, never looser.
 
-use glob::Pattern;
+use crate::toml_text::{NamePattern, TomlFault, parse};
 use serde::Deserialize;
 use std::path::{Path, PathBuf};
 use thiserror::Error;
@@ -24,22 +24,18 @@ pub enum SiteError {
         source: std::io::Error,
     },
     /// It does not parse.
-    #[error("{path}, line {line}, column {column}: {problem}")]
+    #[error("{path}, {fault}")]
     Parse {
         /// The file.
         path: PathBuf,
-        /// Line of the fault, from 1.
-        line: usize,
-        /// Column of the fault, from 1.
-        column: usize,
-        /// What is wrong.
-        problem: String,
+        /// What is wrong, and where.
+        fault: TomlFault,
     },
 }
 
 /// The rules of one file, compiled.
 #[derive(Debug, Default)]
-pub struct Rules(Vec<(Pattern, Rule)>);
+pub struct Rules(Vec<(NamePattern, Rule)>);
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -51,7 +47,7 @@ struct RulesFile {
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct RuleText {
-    program: String,
+    program: NamePattern,
     thp: Option<HugePages>,
     mem: Option<String>,
     strategy: Option<String>,
@@ -65,11 +61,12 @@ struct RuleText {
 /// # Errors
 /// [`SiteError::Parse`] with the position and the expected words.
 pub fn parse_site(text: &str, path: &Path) -> Result<Site, SiteError> {
-    let site: Site = toml::from_str(text).map_err(|error| parse_error(text, path, &error))?;
+    let site: Site = parse(text).map_err(in_file(path))?;
     for (limit, name) in [(site.auto_cores, "auto-cores"), (site.max_cores, "max-cores")] {
         if limit == Some(0) {
             let at = text.find(name).unwrap_or(0);
-            return Err(at_offset(text, path, at, format!("{name} = 0 would not allow any run")));
+            let problem = format!("{name} = 0 would not allow any run");
+            return Err(in_file(path)(TomlFault::at(text, at, &problem)));
         }
     }
     Ok(site)
@@ -81,15 +78,12 @@ impl Rules {
     /// # Errors
     /// [`SiteError::Parse`] with the position and the expected words.
     pub fn parse(text: &str, path: &Path) -> Result<Self, SiteError> {
-        let file: RulesFile = toml::from_str(text).map_err(|error| parse_error(text, path, &error))?;
+        let file: RulesFile = parse(text).map_err(in_file(path))?;
         let mut rules = Vec::new();
         for spanned in file.rule {
             let at = spanned.span().start;
-            let fault = |problem: String| at_offset(text, path, at, problem);
+            let fault = |problem: String| in_file(path)(TomlFault::at(text, at, &problem));
             let words = spanned.into_inner();
-            let pattern = Pattern::new(&words.program).map_err(|error| {
-                fault(format!("program \"{}\" is not a valid pattern: {}", words.program, error.msg))
-            })?;
             let smt = words.smt.map(|value| match value {
                 toml::Value::Integer(number) => number.to_string(),
                 toml::Value::String(word) => word,
@@ -100,10 +94,11 @@ impl Rules {
                 Some("mask") => true,
                 Some(other) => return Err(fault(format!("pin \"{other}\" is unknown (known: auto, mask)"))),
             };
+            let program = words.program.to_string();
             rules.push((
-                pattern,
+                words.program,
                 Rule {
-                    program: words.program,
+                    program,
                     thp: words.thp,
                     mem: words.mem.map(|text| text.parse()).transpose().map_err(fault)?,
                     strategy: words.strategy.map(|text| text.parse()).transpose().map_err(fault)?,
@@ -120,7 +115,7 @@ impl Rules {
     pub fn of(&self, program: &Path) -> Option<&Rule> {
         let name = program.file_name().map(|name| name.to_string_lossy()).unwrap_or_default();
         let path = program.to_string_lossy();
-        let matches = |pattern: &Pattern| {
+        let matches = |pattern: &NamePattern| {
             if pattern.as_str().contains('/') { pattern.matches(&path) } else { pattern.matches(&name) }
         };
         self.0.iter().rev().find(|(pattern, _)| matches(pattern)).map(|(_, rule)| rule)
@@ -186,16 +181,9 @@ fn read(path: &Path) -> Result<Option<String>, SiteError> {
     }
 }
 
-fn parse_error(text: &str, path: &Path, error: &toml::de::Error) -> SiteError {
-    let at = error.span().map_or(0, |span| span.start);
-    at_offset(text, path, at, error.message().to_owned())
-}
-
-fn at_offset(text: &str, path: &Path, at: usize, problem: String) -> SiteError {
-    let before = text.get(..at).unwrap_or(text);
-    let line = before.matches('\n').count() + 1;
-    let column = before.rsplit('\n').next().map_or(0, |rest| rest.chars().count()) + 1;
-    SiteError::Parse { path: path.to_owned(), line, column, problem }
+/// Adds the file to a fault of its text.
+fn in_file(path: &Path) -> impl Fn(TomlFault) -> SiteError {
+    move |fault| SiteError::Parse { path: path.to_owned(), fault }
 }
 
 #[cfg(test)]

@@ -4,6 +4,7 @@ use serde::Deserialize;
 use std::fmt;
 use std::str::FromStr;
 use trimtab_hold::cores::CoresRequest;
+use trimtab_hold::toml_text::{NamePattern, parse};
 
 /// Name of the file beside the site's rules.
 pub const CONFIG: &str = "hook.toml";
@@ -36,19 +37,6 @@ pub struct GuestRule {
     pub required: bool,
 }
 
-/// Pattern of names with `*`, `?` and `[...]`.
-#[derive(Clone, PartialEq, Eq, Debug, Default, Deserialize)]
-#[serde(try_from = "String")]
-pub struct NamePattern(glob::Pattern);
-
-impl TryFrom<String> for NamePattern {
-    type Error = String;
-
-    fn try_from(text: String) -> Result<Self, String> {
-        glob::Pattern::new(&text).map(Self).map_err(|error| format!("\"{text}\" is no pattern: {error}"))
-    }
-}
-
 /// Cores of a guest.
 #[derive(Clone, PartialEq, Eq, Debug, Default, Deserialize)]
 #[serde(try_from = "String")]
@@ -77,12 +65,6 @@ impl TryFrom<String> for GuestCores {
     }
 }
 
-impl fmt::Display for NamePattern {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.0.as_str())
-    }
-}
-
 impl HookConfig {
     /// Returns the rule for a guest.
     ///
@@ -96,7 +78,7 @@ impl HookConfig {
     /// # Ok::<(), String>(())
     /// ```
     pub fn rule(&self, name: &str) -> GuestRule {
-        self.guest.iter().find(|rule| rule.name.0.matches(name)).cloned().unwrap_or_default()
+        self.guest.iter().find(|rule| rule.name.matches(name)).cloned().unwrap_or_default()
     }
 }
 
@@ -108,7 +90,7 @@ impl FromStr for HookConfig {
         if text.len() > TEXT_MAX {
             return Err(format!("it has more than {TEXT_MAX} bytes"));
         }
-        let config: Self = toml::from_str(text).map_err(|error| fault(text, &error))?;
+        let config: Self = parse(text).map_err(|fault| fault.to_string())?;
         for rule in &config.guest {
             let at = |error: &dyn fmt::Display| format!("guest {}: {error}", rule.name);
             let request = CoresRequest::default().with_settings(rule.settings.as_deref().unwrap_or_default());
@@ -119,14 +101,6 @@ impl FromStr for HookConfig {
         }
         Ok(config)
     }
-}
-
-/// Returns a fault with its position, in one line.
-fn fault(text: &str, error: &toml::de::Error) -> String {
-    let before = error.span().and_then(|span| text.get(..span.start)).unwrap_or_default();
-    let line = before.matches('\n').count() + 1;
-    let column = before.rsplit('\n').next().map_or(0, |rest| rest.chars().count()) + 1;
-    format!("line {line}, column {column}: {}", error.message().replace('\n', " "))
 }
 
 #[cfg(test)]
@@ -151,7 +125,7 @@ mod tests {
         for (text, word) in [
             ("guests = 1", "guests"),
             ("[[guest]]\ncores = \"2\"", "name"),
-            ("[[guest]]\nname = \"[\"", "no pattern"),
+            ("[[guest]]\nname = \"[\"", "line 2, column 8: \"[\" is not a valid pattern"),
             ("[[guest]]\nname = \"a\"\ncores = \"two\"", "two"),
             ("[[guest]]\nname = \"a\"\nrequired = 1", "boolean"),
             ("[[guest]]\nname = \"a\"\nsettings = \"memory=gold\"", "gold"),

@@ -251,7 +251,8 @@ fn guest_cgroup(world: &World, process: Pid) -> Result<PathBuf> {
 }
 
 /// Returns the part of a control group's path that ends with the group of one guest: libvirt's
-/// scope of the machine, or the scope of its number in `qemu.slice` of Proxmox VE.
+/// scope of the machine, its group where systemd does not run, or the scope of its number in
+/// `qemu.slice` of Proxmox VE.
 fn own_group(path: &str) -> Option<PathBuf> {
     let mut own = PathBuf::new();
     let mut parent = "";
@@ -259,7 +260,8 @@ fn own_group(path: &str) -> Option<PathBuf> {
         own.push(part);
         let is_scope =
             part.ends_with(".scope") && (part.starts_with("machine-qemu") || parent == "qemu.slice");
-        if is_scope {
+        let is_group = part.starts_with("qemu-") && part.ends_with(".libvirt-qemu");
+        if is_scope || is_group {
             return Some(own);
         }
         parent = part;
@@ -279,6 +281,8 @@ mod tests {
                 Some(r"machine.slice/machine-qemu\x2d1\x2dweb.scope"),
             ),
             ("/qemu.slice/100.scope", Some("qemu.slice/100.scope")),
+            ("/machine/qemu-1-web.libvirt-qemu/vcpu0", Some("machine/qemu-1-web.libvirt-qemu")),
+            ("/machine/qemu-1-web", None),
             ("/system.slice/incus.service", None),
             ("/user.slice/session-1.scope", None),
             ("/", None),

@@ -41,6 +41,7 @@
 mod boot;
 pub mod budget;
 pub mod calibrate;
+pub mod capture;
 pub mod child;
 pub mod devices;
 pub mod host;

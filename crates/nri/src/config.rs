@@ -4,6 +4,7 @@
 use serde::Deserialize;
 use std::str::FromStr;
 use trimtab_hold::cores::CoresRequest;
+use trimtab_hold::toml_text::parse;
 
 /// The configuration. Unknown keys are errors.
 #[derive(Clone, PartialEq, Eq, Debug, Deserialize)]
@@ -83,7 +84,7 @@ impl FromStr for Config {
 
     /// Reads the text of a configuration.
     fn from_str(text: &str) -> Result<Self, String> {
-        let config: Self = toml::from_str(text).map_err(|error| fault(text, &error))?;
+        let config: Self = parse(text).map_err(|fault| fault.to_string())?;
         for (number, class) in (1..).zip(&config.class) {
             if class.qos.is_none() && class.runtime_class.is_none() {
                 return Err(format!(
@@ -101,14 +102,6 @@ impl FromStr for Config {
     }
 }
 
-/// Returns a fault with its position, in one line.
-fn fault(text: &str, error: &toml::de::Error) -> String {
-    let before = error.span().and_then(|span| text.get(..span.start)).unwrap_or_default();
-    let line = before.matches('\n').count() + 1;
-    let column = before.rsplit('\n').next().map_or(0, |rest| rest.chars().count()) + 1;
-    format!("line {line}, column {column}: {}", error.message().replace('\n', " "))
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -123,7 +116,7 @@ mod tests {
         assert_eq!(config.class[1].cores, ClassCores::Amount("2xl3".into()));
         assert_eq!("".parse(), Ok(Config::default()));
         for (text, word) in [
-            ("share = true", "share"),
+            ("share = true", "line 1, column 1: unknown field `share`"),
             ("shared = 1", "boolean"),
             ("[[class]]\ncores = \"2\"", "neither"),
             ("[[class]]\nqos = \"gold\"\ncores = \"2\"", "gold"),

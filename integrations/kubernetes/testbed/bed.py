@@ -19,6 +19,13 @@ TOP = Path(__file__).resolve().parents[3]
 TARGET = Path(os.environ.get("CARGO_TARGET_DIR", TOP / "target"))
 PARTS = TARGET / "k8s"
 PROGRAMS = TARGET / "debug"
+# The folder of containerd's programs: Debian's, or those of version 2.
+RUNTIME = PARTS / ("containerd2" if os.environ.get("CONTAINERD") == "2" else "root") / "usr/bin"
+CGROUPS = Path("/sys/fs/cgroup")
+# Whether the machine has control groups of version 2 only.
+UNIFIED = (CGROUPS / "cgroup.controllers").exists()
+# An emulated machine (testbed/guest) is slower by this factor at most.
+SLOW = 10 if "TRIMTAB_TESTBED" in os.environ else 1
 IMAGE = "docker.io/local/box:1"
 GROUP = "trimtabbed"
 # Its usual place: only there trimtab looks for its record of exclusive CPUs.
@@ -39,6 +46,8 @@ disabled_plugins = ["io.containerd.snapshotter.v1.aufs", "io.containerd.snapshot
   socket_path = "{folder}/nri.sock"
   plugin_path = "{folder}/plugins"
   plugin_config_path = "{folder}/plugins.conf"
+  plugin_registration_timeout = "{registration}s"
+  plugin_request_timeout = "{request}s"
 [plugins."io.containerd.grpc.v1.cri"]
   sandbox_image = "{image}"
   # Without CAP_SYS_RESOURCE, as in many containers, the usual value is refused.
@@ -93,7 +102,8 @@ podLogsDir: {folder}/logs
 
 def run(*command, check=True, timeout=60, **more):
     """Runs a command, and returns its result."""
-    result = subprocess.run([str(word) for word in command], text=True, capture_output=True, timeout=timeout, check=False, **more)
+    words, timeout = [str(word) for word in command], timeout * SLOW
+    result = subprocess.run(words, text=True, capture_output=True, timeout=timeout, check=False, **more)
     if check and result.returncode:
         raise AssertionError(f"{command}: status {result.returncode}\n{result.stdout}{result.stderr}")
     return result
@@ -101,7 +111,7 @@ def run(*command, check=True, timeout=60, **more):
 
 def until(seconds, what, look):
     """Returns what `look` returns as soon as that is true."""
-    end = time.monotonic() + seconds
+    end = time.monotonic() + seconds * SLOW
     while True:
         found = look()
         if found:
@@ -118,6 +128,22 @@ def cpus(text):
         first, _, last = part.partition("-")
         found.update(range(int(first), int(last or first) + 1))
     return found
+
+
+def hierarchies():
+    """The roots of all hierarchies of control groups."""
+    return [CGROUPS] if UNIFIED else [path for path in CGROUPS.iterdir() if path.is_dir() and not path.is_symlink()]
+
+
+def static_pod(folder, name, annotations=None, resources=None, command=("/bin/sleep", "100000")):
+    """Writes a static pod for the kubelet of a bed."""
+    container = {"name": "main", "image": IMAGE, "imagePullPolicy": "Never", "command": list(command), "resources": resources or {}}
+    spec = {"hostNetwork": True, "terminationGracePeriodSeconds": 1, "containers": [container]}
+    pod = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": name, "annotations": annotations or {}}, "spec": spec}
+    # As a whole: the kubelet reads the folder at any moment.
+    new = folder / f"{name}.new"
+    new.write_text(json.dumps(pod))
+    new.rename(folder / "pods" / f"{name}.json")
 
 
 class Keeper:
@@ -148,7 +174,7 @@ class Bed:
 
     def environment(self, **more):
         own = {
-            "PATH": f"{PARTS}/root/usr/bin:{PARTS}/root/usr/sbin:" + os.environ["PATH"] + ":/usr/sbin:/sbin",
+            "PATH": f"{RUNTIME}:{PARTS}/root/usr/sbin:" + os.environ["PATH"] + ":/usr/sbin:/sbin",
             "HOME": "/root",
             "TRIMTAB_LEDGER": str(self.folder / "ledger"),
             "TRIMTAB_CONFIG": str(self.folder / "config"),
@@ -181,9 +207,11 @@ class Bed:
 
     def containerd(self):
         """Starts containerd, and waits until pods can be made."""
-        (self.folder / "containerd.toml").write_text(CONTAINERD.format(folder=self.folder, image=IMAGE, parts=PARTS))
+        # The usual times of NRI.
+        times = {"registration": 5 * SLOW, "request": 2 * SLOW}
+        (self.folder / "containerd.toml").write_text(CONTAINERD.format(folder=self.folder, image=IMAGE, parts=PARTS, **times))
         (self.folder / "containerd.sock").unlink(missing_ok=True)
-        process = self.spawn("containerd", PARTS / "root/usr/bin/containerd", "--config", self.folder / "containerd.toml")
+        process = self.spawn("containerd", RUNTIME / "containerd", "--config", self.folder / "containerd.toml")
 
         def is_up():
             if process.poll() is not None:
@@ -230,11 +258,13 @@ class Bed:
 
     def groups(self):
         """Makes the control group of all pods, which the kubelet finds below its root."""
-        root = Path("/sys/fs/cgroup")
-        for path in [root] if (root / "cgroup.controllers").exists() else root.iterdir():
-            if path.is_dir() and not path.is_symlink():
-                (path / GROUP).mkdir(exist_ok=True)
-        own = root / "cpuset" / GROUP
+        for path in hierarchies():
+            (path / GROUP).mkdir(exist_ok=True)
+        # The kubelet wants all controllers that it uses below its root.
+        for path in (CGROUPS, CGROUPS / GROUP) if UNIFIED else ():
+            names = (path / "cgroup.controllers").read_text().split()
+            (path / "cgroup.subtree_control").write_text(" ".join(f"+{name}" for name in names))
+        own = CGROUPS / "cpuset" / GROUP
         for name in ("cpuset.cpus", "cpuset.mems") if own.is_dir() else ():
             (own / name).write_text((own.parent / name).read_text())
 
@@ -244,7 +274,7 @@ class Bed:
         return run(PARTS / "cri", self.folder / "containerd.sock", *words, check=check, timeout=timeout)
 
     def ctr(self, *words):
-        return run(PARTS / "root/usr/bin/ctr", "--address", self.folder / "containerd.sock", "-n", "k8s.io", *words)
+        return run(RUNTIME / "ctr", "--address", self.folder / "containerd.sock", "-n", "k8s.io", *words)
 
     def trimtab(self, *words, check=True, timeout=60, **more):
         return run(PROGRAMS / "trimtab", *words, check=check, timeout=timeout, env=self.environment(**more))
@@ -286,15 +316,15 @@ class Bed:
 
     def group(self, container):
         """The control group that has a container's list of CPUs."""
-        root = Path("/sys/fs/cgroup")
-        root = root / "cpuset" if (root / "cpuset").is_dir() else root
+        root = CGROUPS if UNIFIED else CGROUPS / "cpuset"
         found = [path for path in (root / self.top).rglob(f"*{container}*") if path.is_dir()]
         return found[0] if found else None
 
     def cpuset(self, container):
         """The CPUs of a container's control group."""
         group = self.group(container)
-        return cpus((group / "cpuset.cpus").read_text()) if group else None
+        # A group of version 2 that has no list of its own uses that of its parent.
+        return cpus((group / ("cpuset.cpus.effective" if UNIFIED else "cpuset.cpus")).read_text()) if group else None
 
     def processes_of(self, container):
         group = self.group(container)
@@ -364,7 +394,7 @@ class Bed:
             shutil.rmtree(KUBELET_ROOT, ignore_errors=True)
         shutil.rmtree(self.folder, ignore_errors=True)
         for top in {GROUP, self.top}:
-            for root in Path("/sys/fs/cgroup").glob("*"):
+            for root in hierarchies():
                 below = [path for path in (root / top).rglob("*") if path.is_dir()] if (root / top).is_dir() else []
                 for path in [*sorted(below, reverse=True), root / top]:
                     try:

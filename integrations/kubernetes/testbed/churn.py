@@ -1,20 +1,22 @@
 #!/usr/bin/env python3
 """Churn: pods and runs on the host come and go while the plug-in, its keepers and containerd are killed.
 
-    churn.py [PODS] [SEED]       200 pods, unless told otherwise
+    churn.py [PODS] [SEED]                200 pods, unless told otherwise
+    churn.py --kubelet [PODS] [SEED]      static pods of a kubelet, which is killed too
 
 Meanwhile a thread reads the control groups of the containers that `trimtab ps` shows as holders. For runs on the host it takes the
 CPUs that `trimtab ps` shows. Two of these must never have a CPU in common. An annotated container without a hold (made while
 the plug-in was away) is not watched. At the end no hold and no keeper may be left.
 """
 
+import json
 import random
 import sys
 import threading
 import time
 from pathlib import Path
 
-from bed import Bed, cpus, until
+from bed import KUBELET_ROOT, Bed, cpus, static_pod, until
 
 CONFIG = "shared = {shared}\n"
 ALL = {0, 1}
@@ -67,6 +69,10 @@ class Watcher(threading.Thread):
 
 
 class Churn:
+    """Pods by the Container Runtime Interface."""
+
+    KILLED = ("plugin", "plugin", "containerd")
+
     def __init__(self, pods, seed):
         self.random, self.wanted = random.Random(seed), pods
         self.bed = Bed()
@@ -135,7 +141,7 @@ class Churn:
             self.watcher.runs[run.pid] = cpus(mine[0]["cpus"])
 
     def kill(self):
-        what = self.random.choice(["plugin", "plugin", "containerd"])
+        what = self.random.choice(self.KILLED)
         self.count(f"kills of {what}")
         before = self.bed.log("plugin").count("synchronized:")
         self.bed.kill(what)
@@ -144,15 +150,26 @@ class Churn:
             self.make()
         if self.random.random() < 0.5:
             self.host()
+        self.start_again(what, before)
+
+    def start_again(self, what, before):
         if what == "plugin":
             self.bed.plugin(self.config)
         else:
             self.bed.containerd()
             self.bed.synchronized(before)
 
+    def begin(self):
+        pass
+
+    def end(self):
+        while self.pods:
+            self.remove()
+
     def run(self):
         self.config = CONFIG.format(shared="true" if self.random.random() < 0.5 else "false")
         self.bed.start(self.config)
+        self.begin()
         self.watcher.start()
         begin = time.monotonic()
         while self.made < self.wanted:
@@ -166,8 +183,7 @@ class Churn:
             else:
                 self.kill()
             self.promote()
-        while self.pods:
-            self.remove()
+        self.end()
         for run in self.runs:
             run.kill()
             run.wait()
@@ -181,9 +197,68 @@ class Churn:
         return self.watcher.overlaps
 
 
+class KubeletChurn(Churn):
+    """Static pods. The kubelet makes them when it can, and again if it was refused."""
+
+    KILLED = ("plugin", "containerd", "kubelet")
+    # Pods at once, and seconds after which a pod that was not made is given up.
+    MOST, PATIENCE = 4, 20
+
+    def begin(self):
+        self.bed.kubelet()
+        self.born, self.seen = {}, set()
+
+    def make(self):
+        if len(self.pods) == self.MOST:
+            self.remove()
+            return
+        self.made += 1
+        name, own = f"pod{self.made}", self.random.random() < 0.7
+        self.count("own" if own else "shared")
+        command = ["/bin/true"] if self.random.random() < 0.1 else ["/bin/sleep", "100000"]
+        static_pod(self.bed.folder, name, {"trimtab.io/cores": "1"} if own else {}, command=command)
+        self.pods.append(name)
+        self.born[name] = (time.monotonic(), own)
+
+    def remove(self):
+        """Takes the file of a pod away that has been made, or not for long."""
+        now = time.monotonic()
+        ripe = [name for name in self.pods if name in self.seen or now > self.born[name][0] + self.PATIENCE]
+        if not ripe:
+            time.sleep(0.2)
+            return
+        name = self.random.choice(ripe)
+        self.pods.remove(name)
+        self.count("made" if name in self.seen else "given up")
+        (self.bed.folder / "pods" / f"{name}.json").unlink()
+
+    def promote(self):
+        for container, about in self.bed.running().items():
+            name = about["labels"]["io.kubernetes.pod.name"].removesuffix("-bed")
+            self.seen.add(name)
+            if self.born[name][1] and container not in self.watcher.own and container not in self.candidates:
+                self.candidates.append(container)
+        super().promote()
+
+    def start_again(self, what, before):
+        if what == "kubelet":
+            self.bed.kubelet()
+        else:
+            super().start_again(what, before)
+
+    def end(self):
+        for name in self.pods:
+            (self.bed.folder / "pods" / f"{name}.json").unlink()
+        until(120, lambda: self.bed.tail("kubelet") + json.dumps(self.bed.running()), lambda: not self.bed.running())
+
+
 def main(words):
+    kind = KubeletChurn if words[:1] == ["--kubelet"] else Churn
+    words = words[kind is KubeletChurn :]
+    if kind is KubeletChurn and KUBELET_ROOT.exists():
+        sys.exit(f"{KUBELET_ROOT} exists: this machine has a kubelet of its own, or a bed was killed")
     pods, seed = (int(word) for word in (words + ["200", "1"][len(words) :])[:2])
-    churn = Churn(pods, seed)
+    churn = kind(pods, seed)
     try:
         overlaps = churn.run()
     except BaseException:

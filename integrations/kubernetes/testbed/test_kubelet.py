@@ -4,7 +4,7 @@ import json
 import time
 import unittest
 
-from bed import IMAGE, KUBELET_ROOT, Bed, cpus, until
+from bed import KUBELET_ROOT, Bed, cpus, static_pod, until
 
 CORES = "trimtab.io/cores"
 
@@ -32,14 +32,7 @@ class Case(unittest.TestCase):
 
     def pod(self, name, annotations=None, resources=None):
         """Writes a static pod."""
-        container = {"name": "main", "image": IMAGE, "imagePullPolicy": "Never", "command": ["/bin/sleep", "100000"]}
-        container["resources"] = resources or {}
-        spec = {"hostNetwork": True, "terminationGracePeriodSeconds": 1, "containers": [container]}
-        pod = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": name, "annotations": annotations or {}}, "spec": spec}
-        # As a whole: the kubelet reads the folder at any moment.
-        new = self.bed.folder / f"{name}.new"
-        new.write_text(json.dumps(pod))
-        new.rename(self.bed.folder / "pods" / f"{name}.json")
+        static_pod(self.bed.folder, name, annotations, resources)
 
     def host_run(self, *words):
         run = self.bed.host_run(*words)

@@ -7,6 +7,7 @@ use super::words::Words;
 use clap::{Args, ValueHint};
 use std::ffi::OsString;
 use std::path::PathBuf;
+use std::str::FromStr;
 use trimtab_core::place::Format;
 use trimtab_core::set::CpuSet;
 
@@ -42,12 +43,38 @@ pub struct PlanArgs {
     pub json: bool,
     /// Print the plan for another tool: omp, taskset, numactl, likwid, slurm, cpuset, systemd,
     /// podman, docker, compose, libvirt, mpich, openmpi (mpirun of Open MPI 5) or rankfile (a file
-    /// for mpirun, of Open MPI 4 too).
-    #[arg(long, value_name = "TOOL", value_parser = Words::<Format>::of(Format::words()), hide_possible_values = true)]
-    pub format: Option<Format>,
+    /// for mpirun, of Open MPI 4 too); json is --json.
+    #[arg(long, value_name = "TOOL", value_parser = Words::<PlanFormat>::of(PlanFormat::words()), hide_possible_values = true)]
+    pub format: Option<PlanFormat>,
     /// The program that the plan is for; its kind decides its environment.
     #[arg(trailing_var_arg = true, value_name = "COMMAND", value_hint = ValueHint::CommandWithArguments)]
     pub command: Vec<OsString>,
+}
+
+/// Notation of a printed plan.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum PlanFormat {
+    /// The JSON document.
+    Json,
+    /// That of another tool.
+    Tool(Format),
+}
+
+impl PlanFormat {
+    fn words() -> impl Iterator<Item = &'static str> {
+        Format::words().chain(["json"])
+    }
+}
+
+impl FromStr for PlanFormat {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        if text == "json" {
+            return Ok(Self::Json);
+        }
+        text.parse().map(Self::Tool).map_err(|error: String| format!("{error}, and json"))
+    }
 }
 
 /// Draw the machine, and which parts of it are in use.

@@ -3,7 +3,7 @@
 //! The plan is decided by the same function as in `trimtab run`, from a request and facts that are
 //! gathered in the same way. Only the ledger is read without its lock.
 
-use crate::args::{PlanArgs, RunArgs};
+use crate::args::{PlanArgs, PlanFormat, RunArgs};
 use crate::commands::print;
 use crate::exit::{self, Exit};
 use crate::gather::{self, GatherError, Gathered, trouble_cause};
@@ -79,9 +79,9 @@ pub fn run(world: &World, args: &PlanArgs) -> Result<u8, Exit> {
         let no = matches!(&trouble, GatherError::Refused(Refusal::Place(_) | Refusal::Strict(_)));
         Exit::new(if no { exit::NO } else { exit::FAILED }, trouble_cause(trouble))
     })?;
-    let text = match (args.json, args.format) {
-        (true, _) => json(&which, args, &planned.launch).map_err(failed)?,
-        (_, Some(tool)) => format(&with_announced_threads(&planned.launch), tool),
+    let text = match args.format.or(args.json.then_some(PlanFormat::Json)) {
+        Some(PlanFormat::Json) => json(&which, args, &planned.launch).map_err(failed)?,
+        Some(PlanFormat::Tool(tool)) => format(&with_announced_threads(&planned.launch), tool),
         _ if planned.launch.env == EnvMode::Print => environment_table(&planned.launch.environment),
         _ => words(&planned, args),
     };

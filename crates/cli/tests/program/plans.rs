@@ -3,6 +3,7 @@
 use crate::util::{Sandbox, installed, need, skip, text, two};
 use serde_json::{Value, json};
 use std::path::{Path, PathBuf};
+use trimtab_core::set::CpuSet;
 
 const SERVER: &str = "pack:2 numa:2 l3:2 core:4 pu:2";
 
@@ -229,16 +230,15 @@ fn every_format_says_the_same_plan() {
         ("taskset", "taskset -c 0,2,4,6,8,10"),
         ("numactl", "numactl --physcpubind=0,2,4,6,8,10 --preferred=0"),
         ("likwid", "likwid-pin -c 0,2,4,6,8,10"),
-        (
-            "slurm",
-            "srun --ntasks=1 --cpus-per-task=6 --cpu-bind=mask_cpu:0x555 --mem-bind=prefer,mask_mem:0x1",
-        ),
+        ("slurm", "srun --ntasks=1 --cpu-bind=mask_cpu:0x555 --mem-bind=prefer,mask_mem:0x1"),
         ("cpuset", "cpuset.cpus=0-11\ncpuset.mems=0"),
     ] {
         assert_eq!(plan(&sandbox, SERVER, &format!("-c 6 --format {format}")), wanted);
     }
+    let json: Value = serde_json::from_str(&plan(&sandbox, SERVER, "-c 6 --format json")).unwrap();
+    assert_eq!(json, serde_json::from_str::<Value>(&plan(&sandbox, SERVER, "-c 6 --json")).unwrap());
     let outcome = sandbox.trimtab("plan --format pbs").ends();
-    outcome.fails(2, &["\"pbs\" is not a format", "omp, taskset, numactl"]);
+    outcome.fails(2, &["\"pbs\" is not a format", "omp, taskset, numactl", "and json"]);
     assert_eq!(sandbox.trimtab("plan --json --format omp").ends().code, Some(2));
 }
 
@@ -251,6 +251,25 @@ fn a_format_can_be_used() {
     let assignments = sandbox.trimtab("plan --survey none -c 2 --format omp").ends().ok();
     let said = sandbox.shell(&format!("{assignments}; echo $OMP_NUM_THREADS $OMP_PLACES")).ends().ok();
     assert!(said.starts_with("2 {"), "{said}");
+}
+
+#[test]
+fn likwid_and_numactl_accept_a_plan() {
+    let [a, b] = need!(two(), "two cores are needed");
+    let sandbox = Sandbox::new();
+    // likwid-pin binds a program of one thread to all of them.
+    for (tool, format) in [("likwid-pin", "likwid"), ("numactl", "numactl")] {
+        if installed(tool).is_none() {
+            skip(&format!("{tool} is not here"));
+            continue;
+        }
+        let command =
+            sandbox.trimtab(&format!("plan --survey none --cpus {a},{b} --format {format}")).ends().ok();
+        let said = sandbox.shell(&format!("{command} cat /proc/self/status")).ends().ok();
+        let mask = said.lines().find_map(|line| line.strip_prefix("Cpus_allowed_list:")).unwrap().trim();
+        let mask: CpuSet = mask.parse().unwrap();
+        assert_eq!(mask.iter().map(|cpu| cpu.0).collect::<Vec<_>>(), [a, b], "{command}");
+    }
 }
 
 #[test]

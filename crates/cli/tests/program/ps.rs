@@ -141,15 +141,19 @@ fn a_daemon_of_an_ended_run_is_no_violator_and_a_foreign_group_is_one_line() {
     need!(installed("setsid"), "no setsid");
     let python = need!(python(), "no Python");
     let sandbox = Sandbox::alone();
-    // Three daemons without a living parent: one has the hold and its name, one only the name, one
-    // only the hold.
-    let closes = "import os; os.closerange(3, 4096); print(os.getpid(), file=open('b', 'w')); \
-                  os.close(1); os.execvp('sleep', ['sleep', '600'])";
+    // Daemons without a living parent: a has the hold and its name, b only the name, c only the
+    // hold. Workers have neither: d is the child of the daemon s, and e of its session only.
+    let closes = sandbox.path("shared").join("closes.py");
+    let source = "import os, sys\nos.closerange(3, 4096)\nprint(os.getpid(), file=open(sys.argv[1], 'w'))\n\
+                  os.close(1)\nos.execvp('sleep', ['sleep', '600'])\n";
+    std::fs::write(&closes, source).unwrap();
+    let closes = format!("{} -S {}", python.display(), closes.display());
     let script = format!(
-        "cd {}; (setsid sh -c 'echo $$ >a; exec sleep 600 >&-' &); (setsid {} -S -c \"{closes}\" &); \
-         (setsid env -u TRIMTAB_HOLD sh -c 'echo $$ >c; exec sleep 600 >&-' &); echo up; exec cat",
+        "cd {}; (setsid sh -c 'echo $$ >a; exec sleep 600 >&-' &); (setsid {closes} b &); \
+         (setsid env -u TRIMTAB_HOLD sh -c 'echo $$ >c; exec sleep 600 >&-' &); \
+         (setsid sh -c 'env -u TRIMTAB_HOLD {closes} d & (env -u TRIMTAB_HOLD {closes} e &); \
+         echo $$ >s; exec sleep 600 >&-' &); echo up; exec cat",
         sandbox.path("shared").display(),
-        python.display()
     );
     let mut running = sandbox.run(&format!("--cpus {a}")).sh(&script).begins();
     running.line();
@@ -159,7 +163,7 @@ fn a_daemon_of_an_ended_run_is_no_violator_and_a_foreign_group_is_one_line() {
         eventually("the daemon sleeps", || pid().is_some_and(sleeps));
         pid().unwrap()
     };
-    let daemons = ["a", "b", "c"].map(daemon);
+    let daemons = ["a", "b", "c", "d", "e", "s"].map(daemon);
     let strangers = "sleep 600 & a=$!; sleep 600 & b=$!; echo $$ $a $b; cat; kill $a $b";
     let mut strangers = sandbox.shell(&format!("exec taskset -c {a} sh -c '{strangers}'")).begins();
     let group: Vec<u32> = strangers.line().split_whitespace().map(|pid| pid.parse().unwrap()).collect();

@@ -2,19 +2,18 @@
 
 use super::MachineLoadError;
 use super::codec::MAX_BYTES;
-use crate::sys::signals::keep_children;
+use crate::capture::{CaptureLimits, capture};
 use std::ffi::OsStr;
-use std::io::{self, Read};
 use std::os::unix::process::ExitStatusExt;
 use std::path::{Path, PathBuf};
-use std::process::{Command, ExitStatus, Stdio};
+use std::process::Command;
 
 /// The helper's file name.
 pub const HELPER: &str = "trimtab-discover";
 
 /// Largest part of the helper's standard error that is kept, in bytes: one line is expected, a
 /// dynamic linker's takes a few hundred bytes.
-const MAX_SAID: u64 = 4096;
+const MAX_SAID: usize = 4096;
 
 /// Output of a helper that ended well.
 pub(super) struct Output {
@@ -53,10 +52,13 @@ pub(super) fn find(given: Option<&Path>) -> Result<PathBuf, MachineLoadError> {
 
 /// Runs the helper to its end.
 pub(super) fn run(helper: &Path, arguments: &[&OsStr]) -> Result<Output, MachineLoadError> {
-    let (bytes, said, status) = capture(Command::new(helper).args(arguments))
+    // The discovery of a large machine takes as long as it takes.
+    let limits = CaptureLimits { time: None, output: MAX_BYTES + 1, errors: MAX_SAID };
+    let ended = capture(Command::new(helper).args(arguments), limits)
+        .and_then(|ended| ended.ok_or_else(|| std::io::ErrorKind::TimedOut.into()))
         .map_err(|source| MachineLoadError::Start { helper: helper.to_owned(), source })?;
     let helper = helper.to_owned();
-    let said = last_line(&said);
+    let (bytes, said, status) = (ended.output, last_line(&ended.errors), ended.status);
     if bytes.len() > MAX_BYTES {
         return Ok(Output { bytes, said }); // decoding will report it; the helper ended because we closed the pipe
     }
@@ -72,36 +74,6 @@ pub(super) fn run(helper: &Path, arguments: &[&OsStr]) -> Result<Output, Machine
             Err(MachineLoadError::Failed { helper, status: format!("was killed by signal {signal}"), said })
         }
     }
-}
-
-/// Returns both outputs and the end of a command. Reading stops at a limit: closing the pipe ends a
-/// command that writes more.
-fn capture(command: &mut Command) -> io::Result<(Vec<u8>, Vec<u8>, ExitStatus)> {
-    let _kept = keep_children()?;
-    let mut child = command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn()?;
-    let (stdout, stderr) = (child.stdout.take(), child.stderr.take());
-    let read = std::thread::scope(|scope| {
-        // Both pipes must be read at once. Otherwise a helper that fills one while we wait on the
-        // other never ends.
-        let said = std::thread::Builder::new().spawn_scoped(scope, move || read_up_to(stderr, MAX_SAID))?;
-        let bytes = read_up_to(stdout, MAX_BYTES as u64 + 1);
-        Ok((bytes, said.join().unwrap_or_default()))
-    });
-    if read.is_err() {
-        // Nothing reads its output; it may have ended because of that already.
-        let _ = child.kill();
-    }
-    let status = child.wait()?;
-    read.map(|(bytes, said)| (bytes, said, status))
-}
-
-fn read_up_to(pipe: Option<impl Read>, most: u64) -> Vec<u8> {
-    let mut bytes = Vec::new();
-    if let Some(pipe) = pipe {
-        // An error here is an early end; the bytes read decide.
-        let _ = pipe.take(most).read_to_end(&mut bytes);
-    }
-    bytes
 }
 
 /// Returns the last line, without the helper's own name before it.

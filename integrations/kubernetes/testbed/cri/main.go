@@ -43,7 +43,7 @@ func main() {
 	link, err := grpc.NewClient("unix://"+os.Args[1], grpc.WithTransportCredentials(insecure.NewCredentials()))
 	fail(err)
 	client := cri.NewRuntimeServiceClient(link)
-	ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
+	ctx, cancel := context.WithTimeout(context.Background(), patience())
 	defer cancel()
 	switch os.Args[2] {
 	case "run":
@@ -63,6 +63,14 @@ func main() {
 	default:
 		fail(fmt.Errorf("unknown: %s", os.Args[2]))
 	}
+}
+
+// An emulated machine is slow.
+func patience() time.Duration {
+	if os.Getenv("TRIMTAB_TESTBED") != "" {
+		return 5 * time.Minute
+	}
+	return 30 * time.Second
 }
 
 func fail(err error) {
