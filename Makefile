@@ -90,7 +90,7 @@ test-mpi: ## collectives of MPI programs carried out by teams, compared with eac
 # The kubelet is built once, in some ten minutes; without KUBELET=1 the bed has containerd alone. GUEST=1 is for control groups of
 # version 2: the bed runs in an emulated machine.
 IN_GUEST = $(if $(GUEST),$(abspath testbed/guest) -t 1n2c -m 3072 -l 3000 --)
-test-k8s: ## pods placed by the plug-in: containerd (CONTAINERD=2: version 2), with KUBELET=1 a kubelet too, and CHURN=200 pods that come and go (three minutes, root), after fetching what is missing
+test-k8s: ## pods placed by the plug-in: containerd (CONTAINERD=2: version 2), with KUBELET=1 a kubelet too, and CHURN=200 pods that come and go (three minutes, root), after fetching missing parts
 	scripts/packages build k8s
 	$(UNOPTIMISED)
 	CARGO_TARGET_DIR="$(abspath $(TARGET))" integrations/kubernetes/testbed/fetch $(if $(KUBELET),kubelet) $(if $(filter 2,$(CONTAINERD)),containerd2)

@@ -76,10 +76,7 @@ macro_rules! array_properties {
 
             /// The array interface of numpy, version 3.
             #[getter]
-            fn __array_interface__<'py>(
-                &self,
-                py: Python<'py>,
-            ) -> PyResult<Bound<'py, pyo3::types::PyDict>> {
+            fn __array_interface__<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, pyo3::types::PyDict>> {
                 self.layout.interface(py)
             }
         }

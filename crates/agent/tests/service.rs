@@ -1,7 +1,7 @@
 //! Test of the service, its client and detach without a front end. One test, since signals affect
 //! the whole process.
 
-#![allow(clippy::print_stderr, reason = "what is skipped is said aloud")]
+#![allow(clippy::print_stderr, reason = "a skipped test says so")]
 #![allow(clippy::unwrap_used, reason = "all of it is test")]
 
 #[path = "fixtures/lines.rs"]

@@ -28,7 +28,7 @@ pub enum SiteError {
     Parse {
         /// The file.
         path: PathBuf,
-        /// What is wrong, and where.
+        /// The fault, and its place.
         fault: TomlFault,
     },
 }

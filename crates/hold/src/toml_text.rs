@@ -16,7 +16,7 @@ pub struct TomlFault {
     pub line: usize,
     /// Its column, from 1.
     pub column: usize,
-    /// What is wrong.
+    /// The fault.
     pub problem: String,
 }
 

@@ -1,6 +1,6 @@
 //! Ladder of counters on this machine, as it is and behind system-call filters as in containers.
 
-#![allow(clippy::print_stderr, reason = "what is skipped is said aloud")]
+#![allow(clippy::print_stderr, reason = "a skipped test says so")]
 #![allow(clippy::unwrap_used, reason = "all of it is test")]
 
 use rustix::io::Errno;

@@ -1,7 +1,7 @@
 //! The live host with real programs: threads that start, end, rename, bind and multiply, balancers
 //! that are killed, bounds that shrink. One test per claim. Nothing here asserts a time.
 
-#![allow(clippy::print_stderr, reason = "what is skipped is said aloud")]
+#![allow(clippy::print_stderr, reason = "a skipped test says so")]
 #![allow(clippy::print_stdout, reason = "what another process says to its test")]
 #![allow(clippy::unwrap_used, reason = "all of it is test")]
 

@@ -1,7 +1,7 @@
 //! The ledger under several processes and users. One test per claim; a test that needs another
 //! process starts an actor: this very program, started again as [`role`].
 
-#![allow(clippy::print_stderr, reason = "what is skipped is said aloud")]
+#![allow(clippy::print_stderr, reason = "a skipped test says so")]
 #![allow(clippy::unwrap_used, reason = "all of it is test")]
 
 mod actor;

@@ -1,7 +1,7 @@
 //! Virtual machines: scripted ones of every monitor, hostile sockets, and real guests of QEMU if it
 //! is installed. Nothing here asserts a time.
 
-#![allow(clippy::print_stderr, reason = "what is skipped is said aloud")]
+#![allow(clippy::print_stderr, reason = "a skipped test says so")]
 #![allow(clippy::unwrap_used, reason = "all of it is test")]
 
 macro_rules! need {
