@@ -1,4 +1,5 @@
-//! Names the shared libraries that cargo has made of the build-dependencies, so that the program can contain them.
+//! Names the shared libraries that cargo has made of the build-dependencies, so that the program
+//! can contain them.
 
 use std::path::{Path, PathBuf};
 use std::time::SystemTime;
@@ -26,7 +27,8 @@ fn main() -> Result<(), String> {
     Ok(())
 }
 
-/// Returns the newest file `NAME.so` or `NAME-HASH.so`: cargo adds a hash to libraries of crates from a registry.
+/// Returns the newest file `NAME.so` or `NAME-HASH.so`: cargo adds a hash to libraries of crates
+/// from a registry.
 fn newest(folder: &Path, name: &str) -> Result<PathBuf, String> {
     let entries = std::fs::read_dir(folder).map_err(|error| format!("{}: {error}", folder.display()))?;
     let mut found: Option<(SystemTime, PathBuf)> = None;

@@ -37,7 +37,8 @@ fn a_report_contains_the_number_of_barriers_and_the_cost_of_counting() {
     }
 }
 
-/// Regions that follow the last counted one, at most: core::region_sampling skips fewer than twice 64.
+/// Regions that follow the last counted one, at most: `core::region_sampling` skips fewer than
+/// twice 64.
 const UNCOUNTED_MAX: u64 = 128;
 
 #[test]
@@ -52,8 +53,8 @@ fn short_regions_are_sampled_and_their_number_is_still_that_of_all() {
         assert_eq!(met["runtimes"], serde_json::json!([runtime]));
         let waiting = met["waiting"].as_f64().unwrap();
         assert!((0.0..=1.0).contains(&waiting), "{met}");
-        // Few enough barriers inside that regions are skipped between them: such a barrier is lost with its region, or, in a counted
-        // region, has its weight.
+        // Few enough barriers inside that regions are skipped between them: such a barrier is lost
+        // with its region, or, in a counted region, has its weight.
         let (met, said) = meetings(&sandbox, OPTIONS, &[program, "100000", "10000"]);
         assert_eq!(said.trim(), "100000 10");
         let count = met["intervals"]["count"].as_u64().unwrap();
