@@ -146,7 +146,7 @@ impl Stream {
         self.pipe.is_some()
     }
 
-    /// Reads the available output, and closes the stream at its end, at the limit and after an error.
+    /// Reads the available output; closes the stream at its end, at the limit, after an error.
     fn read_once(&mut self) {
         let Some(pipe) = &mut self.pipe else { return };
         let mut piece = vec![0; PIECE];
