@@ -13,7 +13,7 @@ BUILT  := $(TARGET)/$(if $(filter dev,$(PROFILE)),debug,$(PROFILE))
 # for single packages, cargo chooses fewer features, and builds half of the workspace a second time. TRIMTAB_BUILT=yes: it is built.
 UNOPTIMISED := $(if $(TRIMTAB_BUILT),@true,$(CARGO) build --workspace --lib --bins --test numa)
 
-.PHONY: build help guide dist dist-smoke test test-models test-python test-torch test-numa test-misses test-systemd test-slurm test-libvirt test-mpi test-k8s demo bench-launch bench-nested bench-balance bench-uncore bench-cost bench-oversub corpus corpus-test check-all lint install uninstall clean
+.PHONY: build help guide dist dist-smoke test test-beside test-models test-python test-torch test-numa test-misses test-systemd test-slurm test-libvirt test-mpi test-k8s demo bench-launch bench-nested bench-balance bench-uncore bench-cost bench-oversub corpus corpus-test check-all lint install uninstall clean
 
 build: ## build trimtab (the default); says what is missing, installs nothing
 	TRIMTAB_INSTALL=no scripts/packages build
@@ -42,6 +42,10 @@ test: ## build and run every test, after installing missing packages (root on De
 	scripts/packages build test
 	scripts/wheels
 	scripts/test
+	$(MAKE) --no-print-directory test-beside
+
+# What `make test` runs besides the workspace's tests.
+test-beside:
 	@case " $$TRIMTAB_RESTS " in *" python "*) echo 'SKIPPED: the Python package: nothing that it tests changed (make test-python)';; \
 	*) set -x; scripts/test-python;; esac
 	$(MAKE) --no-print-directory corpus-test packaging-test

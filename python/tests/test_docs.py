@@ -33,7 +33,13 @@ class Guide(unittest.TestCase):
                 if command:
                     words = [command[0], "--allow-run-as-root", "--oversubscribe", "--bind-to", "none", *command[1:-2], *words]
                 done = subprocess.run(words, capture_output=True, text=True, timeout=120)
-            self.assertEqual((done.returncode, sorted(done.stdout.splitlines())), (0, lines), done.stderr)
+            self.assertEqual(done.returncode, 0, done.stderr)
+            # print may write a text and the end of its line apart, and a line of another rank between them.
+            rest = done.stdout
+            for line in lines:
+                self.assertIn(line, rest, done.stdout)
+                rest = rest.replace(line, "", 1)
+            self.assertEqual(rest, "\n" * len(lines), done.stdout)
             run += 1
         self.assertGreaterEqual(run, 2)
 

@@ -254,8 +254,9 @@ fn usable(cpus: Option<&CpuSet>, free: bool, machine: &Machine, first: &Sample) 
     let (usable, what) = match cpus {
         None if free => (machine.cpus(), "this machine has no CPU that can be used"),
         Some(cpus) => (cpus.intersection(&machine.cpus()), "none of the CPUs of --cpus is on this machine"),
-        // They were there when the roots were found.
-        None if first.news.is_empty() => (CpuSet::new(), "the programs have ended"),
+        None if first.news.is_empty() => {
+            (CpuSet::new(), "no thread is left: the programs have ended, or the control group is empty")
+        }
         None => {
             (together.intersection(&machine.cpus()), "the programs' threads may use no CPU of this machine")
         }
@@ -328,4 +329,18 @@ fn label(paths: &Paths, roots: &[Root]) -> String {
         Root::Cgroup(path) => format!("group {}", text::printable(path.as_os_str().as_encoded_bytes())),
     };
     roots.iter().map(one).collect::<Vec<_>>().join(", ")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn programs_that_have_ended_are_no_programs_without_cpus() {
+        let machine = trimtab_core::topology::parse_synthetic("core:2").unwrap();
+        let fault = |cpus: Option<&CpuSet>| usable(cpus, false, &machine, &Sample::default());
+        assert!(fault(None).unwrap_err().to_string().contains("the programs have ended"));
+        // CPUs that are named are used, whatever comes into a control group later.
+        assert_eq!(fault(Some(&machine.cpus())).unwrap(), machine.cpus());
+    }
 }

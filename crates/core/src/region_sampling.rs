@@ -4,7 +4,8 @@
 //! opening thread writes, and that costs some cache misses for each region. Regions of a few
 //! microseconds would become a tenth slower. Idea: a region that is counted stands for those that
 //! were skipped since the last counted one. How many are skipped follows from the length of the
-//! regions, so that counting costs at most a fixed share of the parallel time.
+//! regions, so that counting costs about a fixed share of the parallel time, and more only if
+//! regions are shorter than a microsecond.
 //!
 //! Terms. The *weight* of a counted region is the number of regions that it stands for, itself
 //! included.
@@ -15,7 +16,7 @@
 //! seen with all its kinds of regions.
 
 /// Cost of counting a region, summed over its threads. Measured: a team of two threads on two cores
-/// of a Zen 3 machine, 0.3 us.
+/// of a Zen 4 machine, 0.3 us.
 const REGION_COST_NS: u64 = 300;
 /// Share of the parallel time that counting may cost, as a divisor. Chosen: too small to be
 /// measured.

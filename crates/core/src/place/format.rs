@@ -112,7 +112,7 @@ fn rankfile(plan: &Plan) -> String {
 }
 
 /// Returns the line for a step in an allocation of the whole node. With `--cpus-per-task` Slurm
-/// (from 22.05 on) would give the step the first free CPUs only, and refuse a mask of others.
+/// (seen with 22.05) would give the step the first free CPUs only, and refuse a mask of others.
 fn srun(plan: &Plan) -> String {
     let mut words = plan.mask.words().iter().rev();
     let top = words.next().map_or_else(String::new, |word| format!("{word:x}"));

@@ -2,10 +2,10 @@
 //! and ask for no CPUs.
 //!
 //! Scripts start such programs by the hundred (`true`, `cat`, `rm`), and loading the library takes
-//! some tenths of a millisecond each time. A program counts as idle if it needs only libraries that
-//! are known to be so, and if no name in its table of strings, in which all functions stand that it
-//! calls in other files, contains a word of a list. A word that is there by chance leaves the
-//! library where it is.
+//! some tenths of a millisecond each time. The table of strings of a program has the names of all
+//! functions that it calls in other files. A program counts as idle if it needs only libraries that
+//! are known to be idle, and if no name in its table contains a word of a list. A program whose
+//! table has such a word by chance loads the library as before.
 
 use super::{Elf, NAME_BYTES};
 
