@@ -9,7 +9,7 @@
 use crate::attr::Attr;
 use crate::cpus::Cpus;
 use crate::slots::{self, TURNS};
-use crate::{nest, plan, plan::AppliedPlan, real, runtimes, spin};
+use crate::{initial, nest, plan, plan::AppliedPlan, real, runtimes, spin};
 use libc::{c_int, c_void, pthread_attr_t, pthread_t};
 
 /// Start routine. It may unwind: `pthread_exit` and cancellation do.
@@ -111,6 +111,7 @@ impl Birth {
             Some(turn) => {
                 plan.read_slot(slots::slot_of(turn, plan.slots()), &mut cpus);
                 birth.attr.set_cpus(&cpus)?;
+                initial::leave(plan, &cpus);
             }
             None => birth.attr.set_cpus(plan.mask())?,
         }

@@ -78,6 +78,7 @@ mod fork;
 mod hold;
 mod holders;
 mod imports;
+mod initial;
 mod leave;
 mod linked;
 #[cfg_attr(test, allow(dead_code))]
