@@ -18,7 +18,8 @@
 //!   oversubscribed plan. A plan without slots lets threads float.
 //! - `pin` is `born` (each thread on its slot from its birth), `float` (each thread in the mask
 //!   from its birth, even if its creator was narrowed: for programs whose slots an OpenMP runtime's
-//!   own places cover) or `mask` (no thread is touched).
+//!   own places cover), `mask` (no thread is touched) or `moved` (no thread is touched here, since a
+//!   balancer moves them; the program is told the mask for each of them).
 //! - `threads` follows only under a CPU quota below the mask: the number of threads that are worth
 //!   starting.
 //!
@@ -59,16 +60,20 @@ pub enum Pin {
     Float,
     /// No thread is touched; all live inside the mask they inherit.
     Mask,
+    /// As `Mask`, and a balancer moves threads while the program runs. A program that asks for the
+    /// mask of such a thread is told the mask of the plan.
+    Moved,
 }
 
 impl Pin {
-    const ALL: [Self; 3] = [Self::Born, Self::Float, Self::Mask];
+    const ALL: [Self; 4] = [Self::Born, Self::Float, Self::Mask, Self::Moved];
 
     const fn word(self) -> &'static str {
         match self {
             Self::Born => "born",
             Self::Float => "float",
             Self::Mask => "mask",
+            Self::Moved => "moved",
         }
     }
 }
@@ -170,7 +175,7 @@ pub enum Problem {
     #[error("the number must not be 0")]
     Zero,
     /// The value of `pin` is unknown.
-    #[error("\"pin\" is born, float or mask")]
+    #[error("\"pin\" is born, float, mask or moved")]
     Pin,
 }
 

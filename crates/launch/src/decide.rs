@@ -15,14 +15,14 @@ use crate::options::{EnvMode, PinMode, SpinMode};
 use crate::origin::ValueOrigin;
 use crate::place::{Placed, cores, place};
 use crate::plan::{LaunchPlan, Questions, RankPart, RankPlan, WaitPlan, WatchPlan};
-use crate::preload::{self, Preload};
+use crate::preload::{self, Preload, Tasks};
 use crate::ranks::Role;
 use crate::reason::{LaunchReason, Topic};
 use crate::refusal::Refusal;
 use crate::request::{LaunchRequest, Sourced};
 use crate::{spin, tell};
 use trimtab_core::balance::Kind;
-use trimtab_core::handoff::Missed;
+use trimtab_core::handoff::{Missed, Pin};
 use trimtab_core::place::runtimes::{BINDING_VARIABLES, Runtime};
 use trimtab_core::place::waiting::{Occupancy, Waiting};
 use trimtab_core::place::{
@@ -261,10 +261,18 @@ impl<'a> Deciding<'a> {
             || budget::rule(self.request).is_some()
             || self.request.spin == SpinMode::Yield
             || (self.plan.threads as usize) < self.plan.mask.len();
-        let mask_only = self.request.mask_only.is_some();
-        let program = self.facts.program.as_ref();
-        let preload = Preload::decide(program, pin, mask_only, floats, more);
+        let tasks = Tasks {
+            mode: pin,
+            mask_only: self.request.mask_only.is_some(),
+            openmp: floats,
+            others: more,
+            moved: nesting.is_none() && self.request.balance.is_some_and(|kind| kind != Kind::Float),
+        };
+        let preload = Preload::decide(self.facts.program.as_ref(), &tasks);
         match (&preload, &self.facts.library) {
+            (Preload::Goes { pin: Pin::Moved }, Err(_)) if !more => {
+                (Preload::Stays { why: "threads float inside the mask".to_owned() }, None)
+            }
             (Preload::Goes { .. }, Err(why)) => {
                 let text = format!("threads are not pinned at birth: {why}");
                 (Preload::Stays { why: why.clone() }, Some(text))

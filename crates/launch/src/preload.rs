@@ -57,7 +57,7 @@ const TOOLS: &str = "OMP_TOOL_LIBRARIES";
 pub enum Preload {
     /// The library is loaded.
     Goes {
-        /// Treatment of new threads: `born`, `float` or `mask`.
+        /// Treatment of threads: `born`, `float`, `mask` or `moved`.
         #[serde(serialize_with = "word")]
         pin: Pin,
     },
@@ -72,6 +72,21 @@ fn word<S: serde::Serializer>(pin: &Pin, serializer: S) -> Result<S::Ok, S::Erro
     serializer.collect_str(pin)
 }
 
+/// Tasks of the preload library in a launch.
+pub(crate) struct Tasks {
+    /// Requested treatment of new threads.
+    pub(crate) mode: PinMode,
+    /// Whether a rule leaves the threads of this program in the mask.
+    pub(crate) mask_only: bool,
+    /// Whether OpenMP threads have places: those of the runtime or of nested teams.
+    pub(crate) openmp: bool,
+    /// Whether there is a task besides placing threads: nested teams, a budget, or reporting fewer
+    /// threads than there are CPUs.
+    pub(crate) others: bool,
+    /// Whether a balancer moves threads while the program runs.
+    pub(crate) moved: bool,
+}
+
 impl Preload {
     /// Returns why the library is not loaded; `None` if it is. [`Preload`] has an example.
     pub fn stays_out(&self) -> Option<&str> {
@@ -81,35 +96,32 @@ impl Preload {
         }
     }
 
-    /// Decides by the kind of the program. `openmp`: whether OpenMP threads have places: those of
-    /// the runtime or of nested teams. `asked`: whether the library has a task besides placing
-    /// threads at their creation: nested teams, or reporting fewer threads than there are CPUs.
-    /// Without such a task, the library stays out of programs with threads that share the mask, and
-    /// so out of all programs that these start.
-    pub(crate) fn decide(
-        program: Option<&ProgramFacts>,
-        mode: PinMode,
-        mask_only: bool,
-        openmp: bool,
-        asked: bool,
-    ) -> Self {
+    /// Decides by the kind of the program. Where the library neither places threads at their
+    /// creation nor has another task, it stays out of programs with threads that share the mask,
+    /// and so out of all programs that these start.
+    pub(crate) fn decide(program: Option<&ProgramFacts>, tasks: &Tasks) -> Self {
         let stays = |why: &str| Self::Stays { why: why.to_owned() };
         let Some(program) = program else { return stays("no program is named") };
         if let Err(why) = &program.preload {
             return Self::Stays { why: format!("{why}: threads float inside the mask") };
         }
-        match program.family {
-            Some(Family::Jvm) => return stays("the JVM manages its threads: they float inside the mask"),
-            Some(Family::Node) => return stays("Node.js manages its threads: they float inside the mask"),
+        let shared = match program.family {
             Some(Family::Launcher) => return stays("it starts other programs: they share the mask"),
-            _ => {}
-        }
-        if program.go {
-            return stays("Go moves its work between threads: they float inside the mask");
-        }
+            Some(Family::Jvm) => Some("the JVM manages its threads: they float inside the mask"),
+            Some(Family::Node) => Some("Node.js manages its threads: they float inside the mask"),
+            _ if program.go => Some("Go moves its work between threads: they float inside the mask"),
+            _ => None,
+        };
         let shell = matches!(program.family, Some(Family::Shell | Family::Make));
-        match (mode == PinMode::Mask || mask_only || shell, openmp) {
-            (true, _) if !asked => stays("threads float inside the mask"),
+        // Go asks the kernel itself, and what a shell starts is another process.
+        if tasks.moved && !program.go && !shell {
+            return Self::Goes { pin: Pin::Moved };
+        }
+        if let Some(why) = shared {
+            return stays(why);
+        }
+        match (tasks.mode == PinMode::Mask || tasks.mask_only || shell, tasks.openmp) {
+            (true, _) if !tasks.others => stays("threads float inside the mask"),
             (true, _) => Self::Goes { pin: Pin::Mask },
             // OpenMP's places cover the slots; a second thread on one of them would halve its CPU
             // time.

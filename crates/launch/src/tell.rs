@@ -131,7 +131,7 @@ pub(crate) fn threads(preload: &Preload, nesting: Option<&Nesting>) -> LaunchRea
         (Preload::Goes { pin: Pin::Float }, None) => {
             "OpenMP threads get exact places, other threads float inside the mask".to_owned()
         }
-        (Preload::Goes { pin: Pin::Mask }, None) => "threads float inside the mask".to_owned(),
+        (Preload::Goes { pin: Pin::Mask | Pin::Moved }, None) => "threads float inside the mask".to_owned(),
     };
     LaunchReason::note(Topic::Threads, text)
 }

@@ -281,6 +281,33 @@ fn a_run_that_grows_starts_with_its_most_threads_and_the_budget_of_its_cores() {
 }
 
 #[test]
+fn a_balanced_run_carries_the_library_where_it_can_tell_the_program_its_mask() {
+    let preload = |policy: &str, change: &dyn Fn(&mut LaunchFacts)| {
+        let options = Options { balance: Some(policy.parse().unwrap()), ..Options::default() };
+        let request = LaunchRequest::merge(Sources { options, ..sources(&[]) }).unwrap();
+        let mut facts = facts("core:4");
+        facts.program = Some(program(Some(Runtime::Libgomp)));
+        change(&mut facts);
+        decide(&request, &facts).unwrap().preload
+    };
+    let moved = Preload::Goes { pin: trimtab_core::handoff::Pin::Moved };
+    let family =
+        |family| move |facts: &mut LaunchFacts| facts.program.as_mut().unwrap().family = Some(family);
+    for policy in ["auto", "pinned", "speed"] {
+        assert_eq!(preload(policy, &|_| {}), moved, "{policy}");
+    }
+    assert_eq!(preload("auto", &family(Family::Jvm)), moved);
+    assert_eq!(preload("auto", &family(Family::Node)), moved);
+    // These are told nothing by it: other processes, system calls, threads that stay where they are.
+    assert!(preload("auto", &family(Family::Shell)).stays_out().is_some());
+    assert!(preload("auto", &|facts| facts.program.as_mut().unwrap().go = true).stays_out().is_some());
+    assert!(preload("float", &|_| {}).stays_out().is_some());
+    // A library that is not there is no fault of such a run.
+    let without = preload("auto", &|facts| facts.library = Err("it is not installed".to_owned()));
+    assert_eq!(without.stays_out(), Some("threads float inside the mask"));
+}
+
+#[test]
 fn contradictions_are_refused() {
     let nest = || Some("2,scatter".to_owned());
     for (options, words) in [

@@ -184,7 +184,7 @@ impl Drop for Attr {
 ///
 /// # Safety
 /// `attr` is initialised.
-unsafe fn names_cpus(attr: *const pthread_attr_t) -> bool {
+pub(crate) unsafe fn names_cpus(attr: *const pthread_attr_t) -> bool {
     let mut byte = 0u8;
     // SAFETY: at most `length` bytes are written, and `length` is at most 1.
     let mut ask = |length| unsafe { libc::pthread_attr_getaffinity_np(attr, length, (&raw mut byte).cast()) };

@@ -6,10 +6,10 @@
 //! the new thread would come too late for the same reason: the thread would first have to run on
 //! the CPU on which its creator computes.
 
-use crate::attr::Attr;
+use crate::attr::{Attr, names_cpus};
 use crate::cpus::Cpus;
 use crate::slots::{self, TURNS};
-use crate::{initial, nest, plan, plan::AppliedPlan, real, runtimes, spin};
+use crate::{initial, narrowed, nest, plan, plan::AppliedPlan, real, runtimes, spin};
 use libc::{c_int, c_void, pthread_attr_t, pthread_t};
 
 /// Start routine. It may unwind: `pthread_exit` and cancellation do.
@@ -49,6 +49,8 @@ unsafe fn create_placed(
         return result;
     }
     // SAFETY: the attribute is null or initialised, by the caller's contract.
+    quietly(|| plan::guarded(|| unsafe { note_set_cpus(attr) }));
+    // SAFETY: as above.
     let birth = quietly(|| plan::guarded(|| unsafe { Birth::planned(attr, routine) }));
     if let Some(birth) = birth {
         // SAFETY: the caller's contract, and an attribute that differs only in the CPUs.
@@ -58,6 +60,19 @@ unsafe fn create_placed(
     }
     // SAFETY: the caller's contract.
     unsafe { real::pthread_create(thread, attr, routine, argument) }
+}
+
+/// Records that the program sets the CPUs of the new thread, where masks are changed by a balancer.
+///
+/// # Safety
+/// `attr` is null or initialised.
+unsafe fn note_set_cpus(attr: *const pthread_attr_t) -> Option<()> {
+    let balanced = plan::current().is_some_and(AppliedPlan::is_balanced);
+    // SAFETY: the caller's promise.
+    if balanced && !attr.is_null() && unsafe { names_cpus(attr) } {
+        narrowed::note_set();
+    }
+    Some(())
 }
 
 /// Creates a member of a nested team in its place, whatever CPUs the runtime asked for. Returns

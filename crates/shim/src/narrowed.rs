@@ -9,6 +9,10 @@
 //! `/proc` give the kernel's answer, and so does every call for another thread that was created on
 //! its slot.
 //!
+//! A balancer gives threads one CPU each while the program runs, from outside. In a balanced run
+//! each call for a thread of this process with fewer CPUs returns the mask of the plan, too, as long
+//! as the program has not set the mask of any thread.
+//!
 //! A mask that the program set by itself is returned unchanged:
 //!
 //! - A mask in a thread's attribute: such a thread takes no slot.
@@ -35,7 +39,7 @@ use crate::slots::{self, TURNS};
 use libc::{c_int, cpu_set_t, pid_t, pthread_t, size_t};
 use std::mem::transmute;
 use std::ptr::NonNull;
-use std::sync::atomic::{AtomicU8, Ordering::Relaxed};
+use std::sync::atomic::{AtomicBool, AtomicU8, Ordering::Relaxed};
 
 const RUNTIME_UNKNOWN: u8 = 0;
 const RUNTIME_BINDS: u8 = 1;
@@ -43,6 +47,9 @@ const RUNTIME_LEAVES: u8 = 2;
 
 /// Whether the launcher gave places to the runtime of the planned process.
 static RUNTIME: AtomicU8 = AtomicU8::new(RUNTIME_UNKNOWN);
+
+/// Whether the program has set the mask of a thread by a call of the C library or an attribute.
+static SETS_MASKS: AtomicBool = AtomicBool::new(false);
 
 static OMP_GET_LEVEL: Symbol = Symbol::new(c"omp_get_level");
 
@@ -65,9 +72,15 @@ fn runtime_binds(plan: &AppliedPlan) -> bool {
     binds
 }
 
+/// Records that the program sets masks: from now on it is told those of the kernel in a balanced run.
+pub(crate) fn note_set() {
+    SETS_MASKS.store(true, Relaxed);
+}
+
 /// Records that the program has set the mask of a thread of this process, by the kernel's id; 0 is
 /// the calling thread.
 pub(crate) fn note_set_task(task: pid_t) {
+    note_set();
     match slots::of_this_thread() {
         Some(turn) if task == 0 => HOLDERS.note_turn(turn),
         _ if task == 0 => {}
@@ -77,6 +90,7 @@ pub(crate) fn note_set_task(task: pid_t) {
 
 /// Records that the program has set the mask of a thread.
 pub(crate) fn note_set_thread(thread: pthread_t) {
+    note_set();
     with_turns(|turns| HOLDERS.note_thread(thread, turns, |turn| TURNS.is_taken(turn)));
 }
 
@@ -103,7 +117,10 @@ pub(crate) unsafe fn widen(process: pid_t, bytes: size_t, mask: *mut cpu_set_t) 
     let answer = unsafe { std::slice::from_raw_parts_mut(mask.cast::<u8>(), bytes) };
     let mut seen = Cpus::new();
     seen.become_bytes(answer);
-    if is_narrowed_by_runtime(plan, process, &seen) || is_narrowed_by_birth(plan, process, &seen) {
+    if is_narrowed_by_runtime(plan, process, &seen)
+        || is_narrowed_by_birth(plan, process, &seen)
+        || is_narrowed_by_balancer(plan, process, &seen)
+    {
         plan.mask().write_bytes(answer);
     }
 }
@@ -127,6 +144,13 @@ fn is_narrowed_by_birth(plan: &AppliedPlan, process: pid_t, seen: &Cpus) -> bool
         && plan.is_slot(slots::slot_of(turn, plan.slots()), seen)
         && !HOLDERS.is_set(turn)
         && !nest::is_narrowed()
+}
+
+/// Returns whether this is the calling or the initial thread, and a balancer gave it fewer CPUs.
+fn is_narrowed_by_balancer(plan: &AppliedPlan, process: pid_t, seen: &Cpus) -> bool {
+    // SAFETY: no preconditions.
+    let is_of_process = || process == 0 || process == unsafe { libc::getpid() } || process == this_task();
+    plan.is_balanced() && seen.is_within(plan.mask()) && !SETS_MASKS.load(Relaxed) && is_of_process()
 }
 
 fn this_task() -> pid_t {

@@ -164,7 +164,8 @@ impl AppliedPlan {
     /// and the children of this process inherit the text. Computed each time, since a fork or a
     /// `vfork` changes the result and costs far more than computing it.
     pub(crate) fn governs_this_process(&self) -> bool {
-        (self.pin != Pin::Mask || crate::nest::is_active()) && self.is_of_this_process()
+        let places = !matches!(self.pin, Pin::Mask | Pin::Moved) || crate::nest::is_active();
+        places && self.is_of_this_process()
     }
 
     /// Returns whether the plan names the calling process.
@@ -181,6 +182,11 @@ impl AppliedPlan {
     /// Returns whether threads start in the mask, because something else places them.
     pub(crate) fn floats(&self) -> bool {
         self.pin == Pin::Float
+    }
+
+    /// Returns whether a balancer moves threads.
+    pub(crate) fn is_balanced(&self) -> bool {
+        self.pin == Pin::Moved
     }
 
     /// Returns every CPU that the program may use.
@@ -316,6 +322,7 @@ mod tests {
         let text = |pid: u32, pin: &str| format!("1 pid={pid} mask=0 slots=0 pin={pin}");
         assert!(plan(&text(std::process::id(), "born")).governs_this_process());
         assert!(!plan(&text(std::process::id(), "mask")).governs_this_process());
+        assert!(!plan(&text(std::process::id(), "moved")).governs_this_process());
         assert!(!plan(&text(std::process::id() + 1, "born")).governs_this_process());
     }
 }

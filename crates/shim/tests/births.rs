@@ -80,6 +80,19 @@ fn threads_of_threads_take_their_turns_too() {
 }
 
 #[test]
+fn the_initial_thread_leaves_the_cpu_of_a_thread_that_it_creates() {
+    let Some(program) = HostProgram::c("leaves.c") else { return };
+    for (slots, letter) in [("B/A", "A"), ("A/B", "B")] {
+        let Some(outcome) = pinned(slots).arg(letter).run(&program) else { return };
+        let text = outcome.text();
+        let words: Vec<_> = text.split_whitespace().collect();
+        assert_eq!(words[2..], ["same", "20"], "{text}");
+        // The scheduler may move the thread back before it asks.
+        assert!(words[1].parse::<u32>().unwrap() >= 10, "{slots}: {text}");
+    }
+}
+
+#[test]
 fn ten_thousand_threads_leave_no_slot_behind() {
     let Some(program) = HostProgram::c("churn.c") else { return };
     expect(pinned("A/B").arg("B").run(&program).map(|outcome| outcome.text()), "then: B A AB");

@@ -68,6 +68,22 @@ fn a_plan_that_pins_nothing_leaves_every_answer_as_it_is() {
     }
 }
 
+#[test]
+fn in_a_balanced_run_a_thread_reads_the_plans_mask_until_the_program_sets_one() {
+    let (Some(program), Some(_)) = (HostProgram::c("balanced.c"), two_cpus()) else { return };
+    let Some(run) = HostRun::guest().plan("mask=A,B slots=B/A pin=moved").run(&program) else { return };
+    let text = run.text();
+    let told = [
+        "initial: AB told AB",
+        "bound: A told AB",
+        "thread: B told AB",
+        "forked: A", // another process, which is no part of the plan
+        "attribute: A told A",
+        "after one was set: B told B",
+    ];
+    assert_eq!(text.lines().collect::<Vec<_>>(), told);
+}
+
 /// Returns the masks reported to a thread before, inside and after a parallel region that it opens,
 /// under this environment.
 fn around_a_region(compiler: &str, environment: &[(&str, &str)]) -> Option<Vec<String>> {
