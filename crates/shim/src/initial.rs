@@ -5,6 +5,10 @@
 //! when the scheduler moves it at one of its next ticks, and a team that it is creating waits. So
 //! the initial thread moves to slot 0 first, which other threads get last. Its mask does not
 //! change, except for the moment of the move.
+//!
+//! A move takes some 20 us, more on a busy machine. A program that creates a thread, waits for it
+//! and creates the next would pay that for each of them, and gain nothing, since its initial thread
+//! waits anyway. So moves are rare.
 
 use crate::cpus::Cpus;
 use crate::fork;
@@ -12,10 +16,18 @@ use crate::plan::AppliedPlan;
 use crate::slots::TURNS;
 use std::mem::MaybeUninit;
 use std::ptr::null_mut;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use trimtab_core::ids::OsCpu;
 
 /// Slot of the initial thread.
 const SLOT: usize = 0;
+
+/// Least time between two moves, in ns. Chosen: a team is created in less, and a move takes less
+/// than a thousandth of it.
+const PAUSE_LEAST: u64 = 100_000_000;
+
+/// Time of the last move, in ns of the monotonic clock; 0 before the first.
+static LAST: AtomicU64 = AtomicU64::new(0);
 
 /// Makes the calling thread leave these CPUs of a slot, which a thread gets that it is about to
 /// create. Does this only for the initial thread, while it has the whole mask of the plan, and no
@@ -24,9 +36,23 @@ pub(crate) fn leave(plan: &AppliedPlan, given: &Cpus) {
     // SAFETY: no preconditions.
     let here = unsafe { libc::sched_getcpu() };
     let competes = u32::try_from(here).is_ok_and(|here| given.contains(OsCpu(here)));
-    if competes && fork::is_initial_thread() {
+    if competes && fork::is_initial_thread() && is_due() {
         move_to_slot(plan, given);
     }
+}
+
+/// Returns whether no move was made, or tried, for [`PAUSE_LEAST`]. Only the initial thread asks.
+fn is_due() -> bool {
+    let mut now = libc::timespec { tv_sec: 0, tv_nsec: 0 };
+    // SAFETY: `now` is ours to write.
+    unsafe { libc::clock_gettime(libc::CLOCK_MONOTONIC_COARSE, &raw mut now) };
+    let now = (now.tv_sec as u64).wrapping_mul(1_000_000_000).wrapping_add(now.tv_nsec as u64);
+    let last = LAST.load(Relaxed);
+    let due = last == 0 || now.saturating_sub(last) >= PAUSE_LEAST;
+    if due {
+        LAST.store(now, Relaxed);
+    }
+    due
 }
 
 /// Moves the calling thread. A function of its own, so that only the initial thread's stack holds
