@@ -92,13 +92,13 @@ test-mpi: ## collectives of MPI programs carried out by teams, compared with eac
 	cd integrations/mpi && CARGO_TARGET_DIR="$(abspath $(TARGET))" python3 -B -m unittest $(ARGS)
 
 # The kubelet is built once, in some ten minutes; without KUBELET=1 the bed has containerd alone. GUEST=1 is for control groups of
-# version 2: the bed runs in an emulated machine.
-IN_GUEST = $(if $(GUEST),$(abspath testbed/guest) -t 1n2c -m 3072 -l 3000 --)
+# version 2: the bed runs in an emulated machine of two memory nodes.
+IN_GUEST = $(if $(GUEST),$(abspath testbed/guest) -t 2n1c -m 1536 -l 3000 --)
 test-k8s: ## pods placed by the plug-in: containerd (CONTAINERD=2: version 2), with KUBELET=1 a kubelet too, and CHURN=200 pods that come and go (three minutes, root), after fetching missing parts
 	scripts/packages build k8s
 	$(UNOPTIMISED)
 	CARGO_TARGET_DIR="$(abspath $(TARGET))" integrations/kubernetes/testbed/fetch $(if $(KUBELET),kubelet) $(if $(filter 2,$(CONTAINERD)),containerd2)
-	cd integrations/kubernetes/testbed && CARGO_TARGET_DIR="$(abspath $(TARGET))" CONTAINERD="$(CONTAINERD)" $(IN_GUEST) python3 -B -m unittest $(if $(ARGS),$(ARGS),test_pods $(if $(KUBELET),test_kubelet))
+	cd integrations/kubernetes/testbed && CARGO_TARGET_DIR="$(abspath $(TARGET))" CONTAINERD="$(CONTAINERD)" $(IN_GUEST) python3 -B -m unittest $(if $(ARGS),$(ARGS),test_pods $(if $(KUBELET),test_kubelet test_daemonset))
 	$(if $(CHURN),cd integrations/kubernetes/testbed && CARGO_TARGET_DIR="$(abspath $(TARGET))" CONTAINERD="$(CONTAINERD)" $(IN_GUEST) python3 -B churn.py $(if $(KUBELET),--kubelet) $(CHURN))
 
 # TABLE=1 puts the results into docs/corpus.md.
