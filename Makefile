@@ -13,7 +13,7 @@ BUILT  := $(TARGET)/$(if $(filter dev,$(PROFILE)),debug,$(PROFILE))
 # for single packages, cargo chooses fewer features, and builds half of the workspace a second time. TRIMTAB_BUILT=yes: it is built.
 UNOPTIMISED := $(if $(TRIMTAB_BUILT),@true,$(CARGO) build --workspace --lib --bins --test numa)
 
-.PHONY: build help guide dist dist-smoke test test-beside test-models test-python test-torch test-numa test-misses test-systemd test-slurm test-libvirt test-mpi test-k8s demo bench-launch bench-nested bench-balance bench-uncore bench-cost bench-oversub corpus corpus-test check-all lint install uninstall clean
+.PHONY: build help guide dist dist-smoke test test-beside test-models test-python test-torch test-numa test-misses test-systemd test-slurm test-libvirt test-containers test-mpi test-k8s demo bench-launch bench-nested bench-balance bench-uncore bench-cost bench-oversub corpus corpus-test check-all lint install uninstall clean
 
 build: ## build trimtab (the default); says what is missing, installs nothing
 	TRIMTAB_INSTALL=no scripts/packages build
@@ -84,6 +84,11 @@ test-libvirt: ## guests of libvirt placed by the hook, and the hooks of Proxmox 
 	scripts/packages build libvirt
 	$(UNOPTIMISED)
 	cd integrations/libvirt && CARGO_TARGET_DIR="$(abspath $(TARGET))" $(if $(GUEST),$(abspath testbed/guest) -t 2n1c -m 1024 -l 1500 --) python3 -B -m unittest $(if $(GUEST),$(or $(ARGS),test_guests.ControlGroups),$(ARGS))
+
+test-containers: ## containers of podman, docker and Compose placed by plans (half a minute, root), after installing or naming what is missing
+	scripts/packages build containers
+	$(UNOPTIMISED)
+	cd integrations/containers && CARGO_TARGET_DIR="$(abspath $(TARGET))" python3 -B -m unittest $(ARGS)
 
 test-mpi: ## collectives of MPI programs carried out by teams, compared with each MPI's own (a minute), after installing or naming what is missing
 	scripts/packages build test
