@@ -277,7 +277,7 @@ def it_stops_in_order():
 
 
 def units_for_engines_run_until_their_engine_comes():
-    waiting = {"trimtab-nri": "cannot connect to /var/run/nri/nri.sock", "trimtab-incus": "incus"}
+    waiting = {"trimtab-nri": "cannot connect to /var/run/nri/nri.sock", "trimtab-incus": "cannot start incus"}
     for name, word in waiting.items():
         verified = run("systemd-analyze", "verify", "--man=no", f"/etc/systemd/system/{name}.service", check=False)
         assert verified.returncode == 0 and name not in verified.stderr, verified.stderr
