@@ -326,8 +326,12 @@ class Bed:
     def group(self, container):
         """The control group that has a container's list of CPUs."""
         root = CGROUPS if UNIFIED else CGROUPS / "cpuset"
-        found = [path for path in (root / self.top).rglob(f"*{container}*") if path.is_dir()]
-        return found[0] if found else None
+        # Groups may vanish meanwhile: this walk passes over them.
+        for folder, below, _ in os.walk(root / self.top):
+            for name in below:
+                if container in name:
+                    return Path(folder, name)
+        return None
 
     def cpuset(self, container):
         """The CPUs of a container's control group."""
@@ -337,7 +341,11 @@ class Bed:
 
     def processes_of(self, container):
         group = self.group(container)
-        return [int(line) for line in (group / "cgroup.procs").read_text().split()] if group else []
+        try:
+            return [int(line) for line in (group / "cgroup.procs").read_text().split()] if group else []
+        except OSError:
+            # It has ended meanwhile.
+            return []
 
     def mask(self, container):
         """The CPUs on which the processes of a container may run, by the kernel."""
