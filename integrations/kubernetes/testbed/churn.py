@@ -159,6 +159,14 @@ class Churn:
             self.bed.containerd()
             self.bed.synchronized(before)
 
+    def left(self):
+        """What is left, and whose it is."""
+        lines = []
+        for hold in self.bed.holds():
+            about = [Path(f"/proc/{hold['pid']}/{name}") for name in ("cmdline", "cgroup")]
+            lines.append(f"left: {hold}" + "".join(f"\n{file}: {file.read_text()}" for file in about if file.exists()))
+        return "\n".join([*lines, self.bed.cri("list").stdout])
+
     def begin(self):
         pass
 
@@ -187,7 +195,7 @@ class Churn:
         for run in self.runs:
             run.kill()
             run.wait()
-        until(20, lambda: f"left: {self.bed.holds()}", lambda: not self.bed.holds() and not self.bed.keepers())
+        until(20, self.left, lambda: not self.bed.holds() and not self.bed.keepers())
         self.watcher.over = True
         self.watcher.join()
         took = time.monotonic() - begin

@@ -280,6 +280,25 @@ fn a_plug_in_that_was_killed_finds_the_holds_again() {
 }
 
 #[test]
+fn a_container_that_was_never_started_holds_nothing_until_it_is() {
+    need!(two(), "two cores are needed");
+    let sandbox = Sandbox::new();
+    let mut runtime = TestRuntime::new(&sandbox, "");
+    // The runtime was killed between making and starting it. Another container shows that the
+    // upkeep has been at work.
+    let (idle, runs) = (pod("idle", "1"), pod("runs", "1"));
+    let made = Container { state: ContainerState::Created as i32, ..container(&idle) };
+    let processes = [sleep(), sleep()];
+    runtime.synchronize(&[idle.clone(), runs.clone()], &[made, running(&runs, &processes[0], "")]);
+    assert_eq!(held(&sandbox).len(), 1);
+    assert_eq!(keepers(&format!("process {}", processes[0].id())).len(), 1);
+    runtime.start(&idle, &running(&idle, &processes[1], ""));
+    eventually("the other hold is made at the start", || held(&sandbox).len() == 2);
+    processes.map(ended).into_iter().for_each(drop);
+    eventually("the holds end", || held(&sandbox).is_empty());
+}
+
+#[test]
 fn the_shared_pool_follows_holds_and_is_never_empty() {
     need!(two(), "two cores are needed");
     let sandbox = Sandbox::new();
