@@ -63,6 +63,9 @@ class Watcher(threading.Thread):
                         self.suspects[key] = self.suspects.get(key, 0) + 1
                         if self.suspects[key] == 2:
                             self.overlaps.append((time.monotonic(), one, other, left & right))
+                            # How it came, while that can still be seen.
+                            print(self.overlaps[-1], json.dumps(self.bed.holds()), self.bed.tail("plugin", 12), file=sys.stderr)
+                            print(self.bed.cri("list", check=False).stdout, self.bed.tail("containerd", 12), file=sys.stderr)
                     else:
                         self.suspects.pop((one, other), None)
             time.sleep(0.02)
