@@ -150,8 +150,8 @@ impl Session {
     }
 
     /// Gives back the hold of a container that the runtime says has ended. A hold that is of the
-    /// container's process ends with that process: a runtime that was restarted may not list a
-    /// container whose process still runs.
+    /// container's process ends with that process: a runtime that was restarted may not list the
+    /// container of a process that still runs.
     fn give_back(&self, kept: &KeptContainer) {
         if kept.is_of(self.node.engine) {
             self.end_hold(kept);

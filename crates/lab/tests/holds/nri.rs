@@ -263,7 +263,7 @@ fn a_plug_in_that_was_killed_finds_the_holds_again() {
     runtime.again();
     assert_eq!(held(&sandbox).len(), 2, "keepers have the holds meanwhile");
     let list = sets[0].first().unwrap().to_string();
-    // The runtime does not list the other one any more, whose process still runs.
+    // The runtime does not list the other one any more, and its process still runs.
     let updates = runtime.synchronize(std::slice::from_ref(&stays), &[running(&stays, &first, &list)]);
     assert!(updates.is_empty(), "{updates:?}");
     assert_eq!(held(&sandbox), &sets[0] | &sets[1]);
