@@ -47,7 +47,8 @@ impl OwnCpus {
 
 /// Returns the vCPUs of each NUMA node of a guest, in the order of the nodes' numbers, without the
 /// nodes that have none. There are no nodes if one of them cannot be used (`None`), or if a number
-/// or a vCPU is in two of them: so a hostile text cannot make more of them than the guest has vCPUs.
+/// or a vCPU is in two of them, so that a hostile text cannot make more of them than the guest has
+/// vCPUs.
 pub(crate) fn numa_cells(
     listed: impl Iterator<Item = Option<(u32, CpuSet)>>,
     vcpus: u32,

@@ -80,8 +80,8 @@ impl Session {
                 let (cpus, reserved) = (kept.cpus.clone(), kept.reserved.clone());
                 Cores::Own(Own { cpus, reserved, wanted })
             }
-            // A container that was never started may stay so: the runtime ended before its start. It
-            // gets its cores when it is started.
+            // A container that was never started may stay so: the runtime ended before its start.
+            // It gets its cores when it is started.
             (None, ContainerNeed::Cores(wanted)) if first.is_some() && Instant::now() < until => {
                 self.renewed(&Subject::of(pod, container), wanted, container.pid, told.as_ref())
             }
