@@ -13,7 +13,7 @@ BUILT  := $(TARGET)/$(if $(filter dev,$(PROFILE)),debug,$(PROFILE))
 # for single packages, cargo chooses fewer features, and builds half of the workspace a second time. TRIMTAB_BUILT=yes: it is built.
 UNOPTIMISED := $(if $(TRIMTAB_BUILT),@true,$(CARGO) build --workspace --lib --bins --test numa)
 
-.PHONY: build help guide dist dist-smoke test test-beside test-models test-python test-torch test-numa test-misses test-systemd test-slurm test-libvirt test-mpi test-k8s demo bench-launch bench-nested bench-balance bench-uncore bench-cost bench-oversub corpus corpus-test check-all lint install uninstall clean
+.PHONY: build help guide dist dist-smoke test test-beside test-models test-python test-torch test-numa test-misses test-systemd test-slurm test-libvirt test-containers test-mpi test-k8s demo bench-launch bench-nested bench-balance bench-uncore bench-cost bench-oversub corpus corpus-test check-all lint install uninstall clean
 
 build: ## build trimtab (the default); says what is missing, installs nothing
 	TRIMTAB_INSTALL=no scripts/packages build
@@ -85,6 +85,11 @@ test-libvirt: ## guests of libvirt placed by the hook, and the hooks of Proxmox 
 	$(UNOPTIMISED)
 	cd integrations/libvirt && CARGO_TARGET_DIR="$(abspath $(TARGET))" $(if $(GUEST),$(abspath testbed/guest) -t 2n1c -m 1024 -l 1500 --) python3 -B -m unittest $(if $(GUEST),$(or $(ARGS),test_guests.ControlGroups),$(ARGS))
 
+test-containers: ## containers of podman, docker and Compose placed by plans (half a minute, root), after installing or naming what is missing
+	scripts/packages build containers
+	$(UNOPTIMISED)
+	cd integrations/containers && CARGO_TARGET_DIR="$(abspath $(TARGET))" python3 -B -m unittest $(ARGS)
+
 test-mpi: ## collectives of MPI programs carried out by teams, compared with each MPI's own (a minute), after installing or naming what is missing
 	scripts/packages build test
 	scripts/wheels
@@ -92,13 +97,13 @@ test-mpi: ## collectives of MPI programs carried out by teams, compared with eac
 	cd integrations/mpi && CARGO_TARGET_DIR="$(abspath $(TARGET))" python3 -B -m unittest $(ARGS)
 
 # The kubelet is built once, in some ten minutes; without KUBELET=1 the bed has containerd alone. GUEST=1 is for control groups of
-# version 2: the bed runs in an emulated machine.
-IN_GUEST = $(if $(GUEST),$(abspath testbed/guest) -t 1n2c -m 3072 -l 3000 --)
+# version 2: the bed runs in an emulated machine of two memory nodes.
+IN_GUEST = $(if $(GUEST),$(abspath testbed/guest) -t 2n1c -m 1536 -l 3000 --)
 test-k8s: ## pods placed by the plug-in: containerd (CONTAINERD=2: version 2), with KUBELET=1 a kubelet too, and CHURN=200 pods that come and go (three minutes, root), after fetching missing parts
 	scripts/packages build k8s
 	$(UNOPTIMISED)
 	CARGO_TARGET_DIR="$(abspath $(TARGET))" integrations/kubernetes/testbed/fetch $(if $(KUBELET),kubelet) $(if $(filter 2,$(CONTAINERD)),containerd2)
-	cd integrations/kubernetes/testbed && CARGO_TARGET_DIR="$(abspath $(TARGET))" CONTAINERD="$(CONTAINERD)" $(IN_GUEST) python3 -B -m unittest $(if $(ARGS),$(ARGS),test_pods $(if $(KUBELET),test_kubelet))
+	cd integrations/kubernetes/testbed && CARGO_TARGET_DIR="$(abspath $(TARGET))" CONTAINERD="$(CONTAINERD)" $(IN_GUEST) python3 -B -m unittest $(if $(ARGS),$(ARGS),test_pods $(if $(KUBELET),test_kubelet test_daemonset))
 	$(if $(CHURN),cd integrations/kubernetes/testbed && CARGO_TARGET_DIR="$(abspath $(TARGET))" CONTAINERD="$(CONTAINERD)" $(IN_GUEST) python3 -B churn.py $(if $(KUBELET),--kubelet) $(CHURN))
 
 # TABLE=1 puts the results into docs/corpus.md.

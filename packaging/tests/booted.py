@@ -25,6 +25,12 @@ BIN = PLACE / "bin"
 RESULTS = PLACE / "results"
 SPINNER = PLACE / "spinner"
 PROGRAMS = ("trimtab", "trimtab-lab", "trimtab-discover")
+INTEGRATIONS = HERE.parent.parent / "integrations"
+# Units that serve an engine.
+ENGINES = {
+    "trimtab-nri": INTEGRATIONS / "kubernetes/trimtab-nri.service",
+    "trimtab-incus": INTEGRATIONS / "incus/trimtab-incus.service",
+}
 BOOT_SECONDS = 300
 STEP_SECONDS = 60
 
@@ -76,6 +82,8 @@ def boot(folder, programs):
     (units / "booted.service").write_text(SERVICE)
     unit = (HERE.parent / "trimtab.service").read_text()
     (units / "trimtab.service").write_text(unit.replace("@BINDIR@", str(BIN)))
+    for engine in ENGINES.values():
+        (units / engine.name).write_text(engine.read_text().replace("/usr/bin", str(BIN)))
     options = f"lowerdir=/,upperdir={upper},workdir={folder / 'work'}"
     mounted = subprocess.run(["mount", "-t", "overlay", "overlay", "-o", options, root], capture_output=True, text=True)
     if mounted.returncode != 0:
@@ -268,11 +276,25 @@ def it_stops_in_order():
     assert not Path("/run/trimtab-serve").exists(), "its folder goes with it"
 
 
+def units_for_engines_run_until_their_engine_comes():
+    waiting = {"trimtab-nri": "cannot connect to /var/run/nri/nri.sock", "trimtab-incus": "cannot start incus"}
+    for name, word in waiting.items():
+        verified = run("systemd-analyze", "verify", "--man=no", f"/etc/systemd/system/{name}.service", check=False)
+        assert verified.returncode == 0 and name not in verified.stderr, verified.stderr
+        run("systemctl", "start", name)
+        said = lambda: run("journalctl", "-u", name, "-o", "cat", "--no-pager").stdout
+        until(f"{name} says what it waits for", lambda: word in said())
+        show = lambda value: run("systemctl", "show", "-P", value, name).stdout.strip()
+        assert (show("ActiveState"), show("NRestarts"), show("KillMode")) == ("active", "0", "process"), said()
+        run("systemctl", "stop", name)
+        assert show("ActiveState") == "inactive", said()
+
+
 def inside():
     checks = [it_starts_and_says_so, systemd_accepts_it, a_tag_by_hand_survives_a_restart_and_a_kill,
               a_reload_takes_good_files_and_refuses_bad_ones_with_file_and_line, sighup_ends_nothing,
               an_error_of_usage_fails_once_and_is_in_the_journal, the_sandbox_lets_it_open_vsock_and_counters_and_write_traces,
-              metrics_need_the_drop_in_that_the_guide_shows, it_stops_in_order]
+              metrics_need_the_drop_in_that_the_guide_shows, it_stops_in_order, units_for_engines_run_until_their_engine_comes]
     with open(RESULTS, "w") as results:
         sys.stdout = results
         for check in checks:

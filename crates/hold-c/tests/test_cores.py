@@ -4,6 +4,7 @@ Run by crates/hold-c/tests/python.rs, which names the library and gives a new le
 """
 
 import asyncio
+import json
 import os
 import pickle
 import signal
@@ -19,6 +20,8 @@ except ImportError as error:
     raise unittest.SkipTest(f"trimtab: {error}") from None
 
 ONE = min(os.sched_getaffinity(0))
+# The command line, if it is built.
+COMMAND = os.environ.get("TRIMTAB_COMMAND")
 HOLDER = "import trimtab, sys; c = trimtab.reserve(1, label='holder'); print('held', flush=True); sys.stdin.read()"
 
 
@@ -74,6 +77,28 @@ class Cores(unittest.TestCase):
         document = trimtab.plan(1, cpus=str(ONE))
         self.assertEqual((document["schema"], document["threads"]), ("trimtab.cores/1", 1))
         self.assertEqual(trimtab.holds()["holds"], [])
+
+    @unittest.skipUnless(COMMAND, "trimtab is not built")
+    def test_documents_are_those_of_the_command_line(self):
+        def said(*words):
+            return json.loads(subprocess.run([COMMAND, *words, "--json"], stdout=subprocess.PIPE, check=True, text=True).stdout)
+
+        with trimtab.reserve(1, label="mine"):
+            ours, theirs = trimtab.holds(), said("ps")
+            for document in (ours, theirs):
+                # What changes from moment to moment.
+                for hold in document["holds"]:
+                    del hold["age_s"], hold["load_permille"]
+            self.assertEqual(ours.pop("violators"), [])
+            theirs.pop("violators")
+            self.assertEqual(ours, theirs)
+            self.assertEqual([hold["command"] for hold in ours["holds"]], ["mine"])
+        ours, theirs = trimtab.plan(1, cpus=str(ONE))["launch"], said("plan", "-c", "1", "--cpus", str(ONE))
+        self.assertEqual(set(ours), set(theirs) - {"schema", "machine", "command", "explanation"})
+        # Other programs may have begun or ended between the two.
+        busy = {"taken", "reasons", "placement", "plan"}
+        self.assertEqual({name: ours[name] for name in set(ours) - busy}, {name: theirs[name] for name in set(ours) - busy})
+        self.assertEqual([ours["plan"][name] for name in ("mask", "slots", "memory")], [theirs["plan"][name] for name in ("mask", "slots", "memory")])
 
     def test_requests_that_cannot_be_met_say_why(self):
         with self.assertRaisesRegex(trimtab.Error, "4000"):

@@ -3,16 +3,16 @@
 //! The text is bounded, document types are refused, so no entity is expanded, and the number of
 //! elements is bounded.
 
-use crate::shape::{GuestShape, OwnCpus, vcpu_count};
+use crate::shape::{GuestShape, OwnCpus, numa_cells, vcpu_count};
 use roxmltree::{Document, Node, ParsingOptions};
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 use trimtab_core::set::CpuSet;
 
 /// Longest text. Chosen: a domain with a thousand devices has 500 KB.
 pub const DOMAIN_MAX: u64 = 4 << 20;
 /// Most elements, attributes and texts.
 const NODES_MAX: u32 = 200_000;
-/// Most NUMA nodes of a guest.
+/// Most NUMA nodes of a guest that are read.
 const CELLS_MAX: usize = 1_024;
 
 /// Reads the shape of a guest.
@@ -66,11 +66,9 @@ fn cells(cpu: Node<'_, '_>, vcpus: u32) -> Vec<BTreeSet<u32>> {
     let cell = |(number, cell): (u32, Node<'_, '_>)| {
         let id = cell.attribute("id").map_or(Some(number), |id| id.parse().ok())?;
         // A node without vCPUs is one of memory.
-        let list: CpuSet = cell.attribute("cpus").unwrap_or_default().parse().ok()?;
-        Some((id, list.iter().map(|vcpu| vcpu.0).filter(|vcpu| *vcpu < vcpus).collect()))
+        Some((id, cell.attribute("cpus").unwrap_or_default().parse().ok()?))
     };
-    let all: Option<BTreeMap<u32, BTreeSet<u32>>> = (0..).zip(listed).map(cell).collect();
-    all.unwrap_or_default().into_values().filter(|cell| !cell.is_empty()).collect()
+    numa_cells((0..).zip(listed).map(cell), vcpus)
 }
 
 /// Returns the CPUs that the domain itself gives its vCPUs.

@@ -1,9 +1,7 @@
 //! Guests of Proxmox VE: `/etc/pve/qemu-server/VMID.conf`.
 
-use crate::shape::{GuestShape, OwnCpus, vcpu_count};
-use std::collections::BTreeSet;
+use crate::shape::{GuestShape, OwnCpus, numa_cells, vcpu_count};
 use std::path::{Path, PathBuf};
-use trimtab_core::set::CpuSet;
 
 /// Longest configuration. Chosen: descriptions and snapshots are in it.
 pub const CONFIG_MAX: u64 = 1 << 20;
@@ -40,7 +38,8 @@ pub fn shape(text: &str) -> Result<GuestShape, String> {
     let all = count("cores")?.unwrap_or(1) * count("sockets")?.unwrap_or(1);
     let vcpus = count("vcpus")?.unwrap_or(all);
     let vcpus = vcpu_count(&vcpus.to_string()).ok_or("the guest has too many vCPUs")?;
-    let cells = lines.iter().filter_map(|(key, value)| cell(key, value, vcpus)).collect();
+    let cells = lines.iter().filter_map(|(key, value)| cell(key, value));
+    let cells = numa_cells(cells.map(|(number, list)| Some((number, list.parse().ok()?))), vcpus);
     // The mask of all threads of the guest, which other guests may have too.
     let own = match value("affinity").unwrap_or_default() {
         "" => OwnCpus::None,
@@ -49,19 +48,18 @@ pub fn shape(text: &str) -> Result<GuestShape, String> {
     Ok(GuestShape { vcpus, threads: 1, cells, own, iothreads: 0 })
 }
 
-/// Returns the vCPUs of a line such as `numa0: cpus=0-1;4,memory=1024`.
-fn cell(key: &str, value: &str, vcpus: u32) -> Option<BTreeSet<u32>> {
-    key.strip_prefix("numa")?.parse::<u32>().ok()?;
+/// Returns the number and the vCPUs of a line such as `numa0: cpus=0-1;4,memory=1024`.
+fn cell(key: &str, value: &str) -> Option<(u32, String)> {
+    let number = key.strip_prefix("numa")?.parse().ok()?;
     let list = value.split(',').find_map(|part| part.trim().strip_prefix("cpus="))?;
-    let list: CpuSet = list.replace(';', ",").parse().ok()?;
-    let cell: BTreeSet<u32> = list.iter().map(|vcpu| vcpu.0).filter(|vcpu| *vcpu < vcpus).collect();
-    (!cell.is_empty()).then_some(cell)
+    Some((number, list.replace(';', ",")))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
     use proptest::prelude::*;
+    use std::collections::BTreeSet;
 
     #[test]
     fn the_present_state_counts() {
@@ -73,6 +71,13 @@ mod tests {
         assert_eq!(guest.cells, [BTreeSet::from([0, 1, 2]), BTreeSet::from([3, 4, 5])]);
         assert_eq!(shape("").unwrap().vcpus, 1);
         assert_eq!(shape("affinity: 0,5,8-11").unwrap().own, OwnCpus::Shared);
+    }
+
+    #[test]
+    fn nodes_that_have_the_same_vcpus_are_none() {
+        let text = format!("cores: 8192\n{}", "numa0: cpus=0-8191\n".repeat(50_000));
+        let guest = shape(&text).unwrap();
+        assert_eq!((guest.vcpus, guest.cells.len()), (8_192, 0));
     }
 
     #[test]

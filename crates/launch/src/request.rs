@@ -395,10 +395,11 @@ impl LaunchRequest {
 }
 
 /// Reads the grant of a workload manager. Inside a run the hold is the user's own choice, perhaps
-/// more than the grant.
+/// more than the grant; only a task manager may itself be inside of the run, with its workers.
 fn granted(environment: &Environment) -> Option<Grant> {
     let get = |name: &str| environment.text(name);
-    environment.raw(HOLD).is_none().then(|| grant(&get, local_rank(&get).as_ref())).flatten()
+    let counts = |grant: &Grant| grant.is_of_a_task() || environment.raw(HOLD).is_none();
+    grant(&get, local_rank(&get).as_ref()).filter(counts)
 }
 
 /// Fills the unset options from a tuning. Returns the filled options, and the tuning reduced to the

@@ -708,6 +708,10 @@ fn a_workload_managers_grant_bounds_auto_and_nothing_else() {
     // An inner run has the cores of the outer one.
     let inner = [slurm[0], (request::HOLD, "1")];
     assert_eq!(cores_of(&inner, None, &facts), (8, false));
+    // HyperQueue's worker may be in the outer run, and its task has a part of that.
+    let task = [("HQ_CPUS", "5,2"), (request::HOLD, "1")];
+    assert_eq!(cores_of(&task, None, &facts).0, 2);
+    assert_eq!(cores_of(&task, Some("6"), &facts).0, 6);
     // Each rank of a step has two CPUs of four.
     let step = [slurm[0], slurm[1], ("SLURM_LOCALID", "1"), ("SLURM_STEP_TASKS_PER_NODE", "2")];
     let of_step = LaunchRequest::merge(sources(&step)).unwrap();

@@ -40,7 +40,7 @@ impl Session {
         let live: BTreeMap<&str, &Container> =
             listed.iter().filter(is_live).map(|container| (container.id.as_str(), container)).collect();
         let ended = all.iter().filter(|kept| !live.contains_key(kept.id.as_str()));
-        ended.for_each(|kept| self.end_hold(kept));
+        ended.for_each(|kept| self.give_back(kept));
         let until = Instant::now() + RENEWAL_MAX;
         // Holds that exist come first: those that are made again must not take their cores.
         let has_hold = |id: &str| all.iter().any(|kept| kept.id == id);
@@ -80,7 +80,9 @@ impl Session {
                 let (cpus, reserved) = (kept.cpus.clone(), kept.reserved.clone());
                 Cores::Own(Own { cpus, reserved, wanted })
             }
-            (None, ContainerNeed::Cores(wanted)) if Instant::now() < until => {
+            // A container that was never started may stay so: the runtime ended before its start.
+            // It gets its cores when it is started.
+            (None, ContainerNeed::Cores(wanted)) if first.is_some() && Instant::now() < until => {
                 self.renewed(&Subject::of(pod, container), wanted, container.pid, told.as_ref())
             }
             (None, ContainerNeed::Cores(wanted)) => Cores::Without(wanted),
@@ -147,6 +149,17 @@ impl Session {
         }
     }
 
+    /// Gives back the hold of a container that the runtime says has ended. A hold that is of the
+    /// container's process ends with that process: a runtime that was restarted may not list the
+    /// container of a process that still runs.
+    fn give_back(&self, kept: &KeptContainer) {
+        if kept.is_of(self.node.engine) {
+            self.end_hold(kept);
+        } else {
+            self.narrator.detail(&format!("container {} has ended: its hold ends with its process", kept.id));
+        }
+    }
+
     fn end_hold(&self, kept: &KeptContainer) {
         if let Err(error) = kept.end(&self.node.world) {
             self.narrator.warning(&format!("{error:#}"));
@@ -158,7 +171,7 @@ impl Session {
         let had = self.state().containers.remove(id);
         if had.is_none_or(|known| matches!(known.cores, Cores::Own(_) | Cores::Without(_))) {
             let all = kept(&self.node.world).unwrap_or_default();
-            all.iter().filter(|kept| kept.id == id).for_each(|kept| self.end_hold(kept));
+            all.iter().filter(|kept| kept.id == id).for_each(|kept| self.give_back(kept));
         }
         self.tell(|state| state.fresh = true);
     }

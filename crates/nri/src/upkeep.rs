@@ -37,7 +37,7 @@ pub fn run(session: &Session) {
             retries.retain(|id, _| containers.get(id).is_some());
             for id in containers.lost(&claims.held) {
                 let due = retries.get(&id).is_none_or(|at| at.elapsed() >= RETRY);
-                if let Some(known) = containers.get(&id).filter(|_| due) {
+                if let Some(known) = containers.get(&id).filter(|known| due && lives(session, known)) {
                     retries.insert(id.clone(), Instant::now());
                     renew(session, &id, known);
                 }
@@ -48,17 +48,18 @@ pub fn run(session: &Session) {
     }
 }
 
-/// Makes the hold of a container again, if the container still lives.
+/// Returns whether a container has a process.
+fn lives(session: &Session, known: &Known) -> bool {
+    known.pid != 0 && session.node.world.proc().join(known.pid.to_string()).exists()
+}
+
+/// Makes the hold of a container that lives again.
 fn renew(session: &Session, id: &str, known: &Known) {
-    let lives = known.pid != 0 && session.node.world.proc().join(known.pid.to_string()).exists();
     let (wanted, cpus) = match &known.cores {
         Cores::Own(Own { cpus, wanted, .. }) => (wanted.clone(), Some(cpus)),
         Cores::Without(wanted) => (wanted.clone(), known.told.as_ref()),
         Cores::Alone | Cores::Shared => return,
     };
-    if !lives {
-        return;
-    }
     let subject = Subject {
         id: id.to_owned(),
         label: known.label.clone(),

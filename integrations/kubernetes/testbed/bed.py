@@ -20,7 +20,10 @@ TARGET = Path(os.environ.get("CARGO_TARGET_DIR", TOP / "target"))
 PARTS = TARGET / "k8s"
 PROGRAMS = TARGET / "debug"
 # The folder of containerd's programs: Debian's, or those of version 2.
-RUNTIME = PARTS / ("containerd2" if os.environ.get("CONTAINERD") == "2" else "root") / "usr/bin"
+IS_SECOND = os.environ.get("CONTAINERD") == "2"
+RUNTIME = PARTS / ("containerd2" if IS_SECOND else "root") / "usr/bin"
+# Only the second one knows memory policies.
+RUNC = PARTS / ("containerd2/usr/bin/runc" if IS_SECOND else "root/usr/sbin/runc")
 CGROUPS = Path("/sys/fs/cgroup")
 # Whether the machine has control groups of version 2 only.
 UNIFIED = (CGROUPS / "cgroup.controllers").exists()
@@ -43,7 +46,7 @@ disabled_plugins = ["io.containerd.snapshotter.v1.aufs", "io.containerd.snapshot
   level = "info"
 [plugins."io.containerd.nri.v1.nri"]
   disable = false
-  socket_path = "{folder}/nri.sock"
+  socket_path = "{folder}/nri/nri.sock"
   plugin_path = "{folder}/plugins"
   plugin_config_path = "{folder}/plugins.conf"
   plugin_registration_timeout = "{registration}s"
@@ -62,11 +65,11 @@ disabled_plugins = ["io.containerd.snapshotter.v1.aufs", "io.containerd.snapshot
     [plugins."io.containerd.grpc.v1.cri".containerd.runtimes.runc]
       runtime_type = "io.containerd.runc.v2"
       [plugins."io.containerd.grpc.v1.cri".containerd.runtimes.runc.options]
-        BinaryName = "{parts}/root/usr/sbin/runc"
+        BinaryName = "{runc}"
     [plugins."io.containerd.grpc.v1.cri".containerd.runtimes.fast]
       runtime_type = "io.containerd.runc.v2"
       [plugins."io.containerd.grpc.v1.cri".containerd.runtimes.fast.options]
-        BinaryName = "{parts}/root/usr/sbin/runc"
+        BinaryName = "{runc}"
 """
 
 KUBELET = """\
@@ -136,10 +139,15 @@ def hierarchies():
 
 
 def static_pod(folder, name, annotations=None, resources=None, command=("/bin/sleep", "100000")):
-    """Writes a static pod for the kubelet of a bed."""
+    """Writes a static pod of one container for the kubelet of a bed."""
     container = {"name": "main", "image": IMAGE, "imagePullPolicy": "Never", "command": list(command), "resources": resources or {}}
     spec = {"hostNetwork": True, "terminationGracePeriodSeconds": 1, "containers": [container]}
-    pod = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": name, "annotations": annotations or {}}, "spec": spec}
+    write_pod(folder, name, {"name": name, "annotations": annotations or {}}, spec)
+
+
+def write_pod(folder, name, metadata, spec):
+    """Gives the kubelet of a bed a static pod."""
+    pod = {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": spec}
     # As a whole: the kubelet reads the folder at any moment.
     new = folder / f"{name}.new"
     new.write_text(json.dumps(pod))
@@ -165,7 +173,7 @@ class Bed:
     def __init__(self):
         # Short: names of sockets have 108 characters.
         self.folder = Path(tempfile.mkdtemp(prefix="ttk8s", dir="/run"))
-        for name in ("ledger", "config", "cache", "plugins", "plugins.conf", "cni", "pods", "volumes", "logs"):
+        for name in ("ledger", "config", "cache", "nri", "plugins", "plugins.conf", "cni", "pods", "volumes", "logs"):
             (self.folder / name).mkdir()
         (self.folder / "ledger").chmod(0o1777)
         self.processes = {}
@@ -209,7 +217,7 @@ class Bed:
         """Starts containerd, and waits until pods can be made."""
         # The usual times of NRI.
         times = {"registration": 5 * SLOW, "request": 2 * SLOW}
-        (self.folder / "containerd.toml").write_text(CONTAINERD.format(folder=self.folder, image=IMAGE, parts=PARTS, **times))
+        (self.folder / "containerd.toml").write_text(CONTAINERD.format(folder=self.folder, image=IMAGE, runc=RUNC, **times))
         (self.folder / "containerd.sock").unlink(missing_ok=True)
         process = self.spawn("containerd", RUNTIME / "containerd", "--config", self.folder / "containerd.toml")
 
@@ -224,7 +232,7 @@ class Bed:
         """Starts the plug-in, and waits until it is synchronized."""
         (self.folder / "config/nri.toml").write_text(config)
         before = self.log("plugin").count("synchronized:")
-        self.spawn("plugin", PROGRAMS / "trimtab", "nri", "--verbose", "--socket", self.folder / "nri.sock", *options)
+        self.spawn("plugin", PROGRAMS / "trimtab", "nri", "--verbose", "--socket", self.folder / "nri/nri.sock", *options)
         if wait:
             self.synchronized(before)
 
@@ -232,14 +240,15 @@ class Bed:
         """Waits until the plug-in has been synchronized once more."""
         until(20, lambda: self.tail("plugin") + self.tail("containerd"), lambda: self.log("plugin").count("synchronized:") > before)
 
-    def start(self, config="", *options):
+    def start(self, config="", *options, plugin=True):
         self.containerd()
         archive = self.folder / "box.tar"
         image = [TOP / "integrations/kubernetes/testbed/image.py", archive, IMAGE, "--entry", "/bin/sleep", "100000"]
         tools = ("sh", "sleep", "cat", "env", "grep", "true", "nproc")
         run("python3", *image, *(f"{shutil.which('busybox')}=/bin/{tool}" for tool in tools))
         self.ctr("images", "import", archive)
-        self.plugin(config, *options)
+        if plugin:
+            self.plugin(config, *options)
 
     def kubelet(self, policy="none"):
         """Starts the kubelet, for static pods. With the static policy its groups are at the usual place, where trimtab expects them."""
@@ -317,8 +326,12 @@ class Bed:
     def group(self, container):
         """The control group that has a container's list of CPUs."""
         root = CGROUPS if UNIFIED else CGROUPS / "cpuset"
-        found = [path for path in (root / self.top).rglob(f"*{container}*") if path.is_dir()]
-        return found[0] if found else None
+        # Groups may vanish meanwhile: this walk passes over them.
+        for folder, below, _ in os.walk(root / self.top):
+            for name in below:
+                if container in name:
+                    return Path(folder, name)
+        return None
 
     def cpuset(self, container):
         """The CPUs of a container's control group."""
@@ -328,7 +341,11 @@ class Bed:
 
     def processes_of(self, container):
         group = self.group(container)
-        return [int(line) for line in (group / "cgroup.procs").read_text().split()] if group else []
+        try:
+            return [int(line) for line in (group / "cgroup.procs").read_text().split()] if group else []
+        except OSError:
+            # It has ended meanwhile.
+            return []
 
     def mask(self, container):
         """The CPUs on which the processes of a container may run, by the kernel."""

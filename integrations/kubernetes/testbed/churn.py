@@ -63,6 +63,9 @@ class Watcher(threading.Thread):
                         self.suspects[key] = self.suspects.get(key, 0) + 1
                         if self.suspects[key] == 2:
                             self.overlaps.append((time.monotonic(), one, other, left & right))
+                            # How it came, while that can still be seen.
+                            print(self.overlaps[-1], json.dumps(self.bed.holds()), self.bed.tail("plugin", 12), file=sys.stderr)
+                            print(self.bed.cri("list", check=False).stdout, self.bed.tail("containerd", 12), file=sys.stderr)
                     else:
                         self.suspects.pop((one, other), None)
             time.sleep(0.02)
@@ -159,6 +162,14 @@ class Churn:
             self.bed.containerd()
             self.bed.synchronized(before)
 
+    def left(self):
+        """What is left, and whose it is."""
+        lines = []
+        for hold in self.bed.holds():
+            about = [Path(f"/proc/{hold['pid']}/{name}") for name in ("cmdline", "cgroup")]
+            lines.append(f"left: {hold}" + "".join(f"\n{file}: {file.read_text()}" for file in about if file.exists()))
+        return "\n".join([*lines, self.bed.cri("list").stdout])
+
     def begin(self):
         pass
 
@@ -187,7 +198,7 @@ class Churn:
         for run in self.runs:
             run.kill()
             run.wait()
-        until(20, lambda: f"left: {self.bed.holds()}", lambda: not self.bed.holds() and not self.bed.keepers())
+        until(20, self.left, lambda: not self.bed.holds() and not self.bed.keepers())
         self.watcher.over = True
         self.watcher.join()
         took = time.monotonic() - begin

@@ -12,6 +12,8 @@ CORES = "trimtab.io/cores"
 class Case(unittest.TestCase):
     POLICY = "none"
     CONFIG = ""
+    # Whether the plug-in is a process of the bed.
+    PLUGIN = True
 
     @classmethod
     def setUpClass(cls):
@@ -19,7 +21,7 @@ class Case(unittest.TestCase):
             raise AssertionError(f"{KUBELET_ROOT} exists: this machine has a kubelet of its own, or a bed was killed")
         cls.bed = Bed()
         cls.addClassCleanup(cls.bed.stop)
-        cls.bed.start(cls.CONFIG)
+        cls.bed.start(cls.CONFIG, plugin=cls.PLUGIN)
         cls.bed.kubelet(cls.POLICY)
 
     def setUp(self):

@@ -1,13 +1,17 @@
 """The plug-in with containerd alone: pods by the Container Runtime Interface, no kubelet."""
 
+import re
 import signal
 import time
 import unittest
 import urllib.request
+from pathlib import Path
 
-from bed import Bed, cpus, until
+from bed import IS_SECOND, Bed, cpus, until
 
 CORES = "trimtab.io/cores"
+SETTINGS = "trimtab.io/settings"
+NODES = cpus(Path("/sys/devices/system/node/has_memory").read_text())
 
 
 class Case(unittest.TestCase):
@@ -113,7 +117,7 @@ class Exclusive(Case):
             ({CORES: "many"}, "many"),
             ({CORES: "9"}, "9 cores"),
             ({"trimtab.io/core": "1"}, "unknown"),
-            ({CORES: "1", "trimtab.io/settings": "memory=gold"}, "gold"),
+            ({CORES: "1", SETTINGS: "memory=gold"}, "gold"),
         ]:
             said = self.refused("bad", annotations=annotations)
             self.assertIn("trimtab: pod default/bad/main", said)
@@ -213,6 +217,35 @@ class Shared(Case):
         own, alone = self.pod("own", "1"), self.pod("alone", "none")
         self.assertEqual(self.bed.mask(alone["containers"][0]), {0, 1})
         self.assertEqual(len(self.cpuset(own)), 1)
+
+
+@unittest.skipIf(len(NODES) < 2, "a machine of one memory node: GUEST=1 has two")
+class Memory(Case):
+    """Memory of containers on a machine of several nodes, by the kernel's word."""
+
+    def policy(self, pod):
+        """The policy of the first process: that of its first mapping, which has none of its own."""
+        pid = self.bed.processes_of(pod["containers"][0])[0]
+        return Path(f"/proc/{pid}/numa_maps").read_text().split()[1]
+
+    def nodes(self, pod):
+        """The nodes that the first process may use."""
+        pid = self.bed.processes_of(pod["containers"][0])[0]
+        status = Path(f"/proc/{pid}/status").read_text()
+        return cpus(re.search(r"^Mems_allowed_list:\t(.*)$", status, re.M).group(1))
+
+    def test_bound_memory_is_a_hard_limit(self):
+        pod = self.pod("bound", annotations={CORES: "1", SETTINGS: "memory=bind"})
+        (cpu,) = self.cpuset(pod)
+        (node,) = (node for node in NODES if Path(f"/sys/devices/system/node/node{node}/cpu{cpu}").exists())
+        self.assertEqual(self.nodes(pod), {node})
+
+    def test_other_policies_are_set_by_runtimes_that_know_them(self):
+        pod = self.pod("spread", annotations={CORES: "2", SETTINGS: "memory=interleave"})
+        self.assertEqual(self.cpuset(pod), {0, 1})
+        self.assertEqual(self.nodes(pod), NODES, "a policy is no limit")
+        # containerd 1.7 leaves the policy out.
+        self.assertEqual(self.policy(pod), "interleave:0-1" if IS_SECOND else "default")
 
 
 if __name__ == "__main__":

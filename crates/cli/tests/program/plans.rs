@@ -1,6 +1,7 @@
 //! `trimtab plan` and `trimtab check`.
 
-use crate::util::{Sandbox, installed, need, skip, text, two};
+use crate::bounds::Group;
+use crate::util::{Sandbox, built, installed, need, skip, text, two};
 use serde_json::{Value, json};
 use std::path::{Path, PathBuf};
 use trimtab_core::set::CpuSet;
@@ -269,6 +270,41 @@ fn likwid_and_numactl_accept_a_plan() {
         let mask = said.lines().find_map(|line| line.strip_prefix("Cpus_allowed_list:")).unwrap().trim();
         let mask: CpuSet = mask.parse().unwrap();
         assert_eq!(mask.iter().map(|cpu| cpu.0).collect::<Vec<_>>(), [a, b], "{command}");
+    }
+}
+
+#[test]
+fn the_kernel_accepts_a_plan_as_files_of_a_control_group() {
+    let [a, b] = need!(two(), "two cores are needed");
+    let sandbox = Sandbox::new();
+    for cpus in [format!("{a}"), format!("{b}"), format!("{a},{b}")] {
+        let text = sandbox.trimtab(&format!("plan --survey none --cpus {cpus} --format cpuset")).ends().ok();
+        let settings: Vec<(&str, String)> = text
+            .lines()
+            .map(|line| line.split_once('=').map(|(file, value)| (file, value.to_owned())).unwrap())
+            .collect();
+        let group = need!(Group::new("cpuset", &settings), "no cpuset can be made here");
+        let mask = sandbox.shell(crate::util::MASK).through(group.join()).ends().ok();
+        assert_eq!(mask.parse::<CpuSet>().unwrap(), cpus.parse::<CpuSet>().unwrap(), "{text}");
+    }
+}
+
+#[test]
+fn openmp_accepts_a_plan() {
+    let [a, b] = need!(two(), "two cores are needed");
+    let sandbox = Sandbox::new();
+    for compiler in ["gcc", "clang"] {
+        let Some(program) = built(compiler, "openmp.c", &["-O1", "-fopenmp"]) else {
+            skip(&format!("no {compiler} with OpenMP"));
+            continue;
+        };
+        let plan = sandbox.trimtab(&format!("plan --survey none --cpus {a},{b} --format omp")).ends().ok();
+        let script = format!("set -a\n{plan}\nexec \"$0\"");
+        let said = sandbox.shell(&script).arg(&program).ends().ok();
+        let masks: std::collections::BTreeSet<&str> =
+            said.lines().filter_map(|line| line.strip_prefix("thread ")?.split(" cpu").next()).collect();
+        let expected = [format!("0 mask {a}"), format!("1 mask {b}")];
+        assert_eq!(masks, expected.iter().map(String::as_str).collect(), "{compiler}: {said}");
     }
 }
 

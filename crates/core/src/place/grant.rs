@@ -19,6 +19,9 @@ use crate::set::CpuSet;
 use crate::topology::Machine;
 use serde::{Deserialize, Serialize};
 
+/// Variable of a task manager: the CPUs of a task of HyperQueue.
+const TASK: &str = "HQ_CPUS";
+
 /// Number of CPUs that a workload manager grants.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Grant {
@@ -42,6 +45,12 @@ pub struct GrantedCores {
 }
 
 impl Grant {
+    /// Returns whether it is that of a task manager, which may itself run inside of a hold. Grants
+    /// of other managers are for the job around a hold.
+    pub fn is_of_a_task(&self) -> bool {
+        self.variable == TASK
+    }
+
     /// Returns the number of cores whose slots are as many as the granted CPUs, for `ranks` ranks
     /// on this machine.
     pub fn cores(&self, machine: &Machine, smt: Smt, ranks: u32) -> GrantedCores {
@@ -71,8 +80,8 @@ pub fn grant(get: &dyn Fn(&str) -> Option<String>, rank: Option<&LocalRank>) -> 
     let number = |name: &str| get(name)?.trim().parse::<u32>().ok().filter(|&number| number > 0);
     let of_job = |variable: &'static str, cpus: u32| Grant { variable, cpus, per_rank: false };
     // A task manager inside a job of another manager has a part of it.
-    if let Some(cpus) = get("HQ_CPUS").and_then(|list| list.parse::<CpuSet>().ok()) {
-        return u32::try_from(cpus.len()).ok().filter(|&cpus| cpus > 0).map(|cpus| of_job("HQ_CPUS", cpus));
+    if let Some(cpus) = get(TASK).and_then(|list| list.parse::<CpuSet>().ok()) {
+        return u32::try_from(cpus.len()).ok().filter(|&cpus| cpus > 0).map(|cpus| of_job(TASK, cpus));
     }
     // Also set in batch scripts, where it is the number for a task of a later step. The number for
     // the machine is known only together with the number of ranks.
@@ -147,8 +156,17 @@ mod tests {
             (&[("PJM_VNODE_CORE", "12")], None, Some(("PJM_VNODE_CORE", 12, false))),
             // HyperQueue's tasks have a part of Slurm's job.
             (&[("HQ_CPUS", "3,5-6"), slurm[1]], None, Some(("HQ_CPUS", 3, false))),
+            (&[("HQ_CPUS", "1,0")], None, Some(("HQ_CPUS", 2, false))),
         ] {
             assert_eq!(found(variables, launcher), expected, "{variables:?} {launcher:?}");
+        }
+    }
+
+    #[test]
+    fn tasks_of_hyperqueue_may_be_inside_of_a_hold() {
+        for (variable, expected) in [("HQ_CPUS", true), ("SLURM_CPUS_ON_NODE", false)] {
+            let get = |name: &str| (name == variable).then(|| "1".to_owned());
+            assert_eq!(grant(&get, None).unwrap().is_of_a_task(), expected, "{variable}");
         }
     }
 

@@ -255,26 +255,48 @@ fn a_plug_in_that_was_killed_finds_the_holds_again() {
     runtime.synchronize(&[], &[]);
     let (stays, goes) = (pod("stays", "1"), pod("goes", "1"));
     let mut sets = Vec::new();
-    let processes = [sleep(), sleep()];
-    for (pod, process) in [&stays, &goes].into_iter().zip(&processes) {
+    let [first, second] = [sleep(), sleep()];
+    for (pod, process) in [&stays, &goes].into_iter().zip([&first, &second]) {
         sets.push(given(&runtime.create(pod, &container(pod)).unwrap()));
         runtime.start(pod, &running(pod, process, ""));
     }
     runtime.again();
     assert_eq!(held(&sandbox).len(), 2, "keepers have the holds meanwhile");
     let list = sets[0].first().unwrap().to_string();
-    // The runtime does not list the other one any more.
-    let updates = runtime.synchronize(std::slice::from_ref(&stays), &[running(&stays, &processes[0], &list)]);
+    // The runtime does not list the other one any more, and its process still runs.
+    let updates = runtime.synchronize(std::slice::from_ref(&stays), &[running(&stays, &first, &list)]);
     assert!(updates.is_empty(), "{updates:?}");
-    eventually("the other hold ends", || held(&sandbox) == sets[0]);
+    assert_eq!(held(&sandbox), &sets[0] | &sets[1]);
+    ended(second);
+    eventually("the other hold ends with its process", || held(&sandbox) == sets[0]);
     // A container that was started meanwhile keeps the CPUs that it has.
     let early = pod("early", "1");
-    let list = sets[1].first().unwrap().to_string();
+    let (list, third) = (sets[1].first().unwrap().to_string(), sleep());
     runtime.again();
-    let containers = [running(&stays, &processes[0], ""), running(&early, &processes[1], &list)];
+    let containers = [running(&stays, &first, ""), running(&early, &third, &list)];
     let updates = runtime.synchronize(&[stays, early], &containers);
     assert_eq!(updates.iter().map(of_update).collect::<Vec<_>>(), [sets[0].clone()], "it was told of none");
     assert_eq!(held(&sandbox), &sets[0] | &sets[1]);
+    [first, third].map(ended).into_iter().for_each(drop);
+    eventually("the holds end", || held(&sandbox).is_empty());
+}
+
+#[test]
+fn a_container_that_was_never_started_holds_nothing_until_it_is() {
+    need!(two(), "two cores are needed");
+    let sandbox = Sandbox::new();
+    let mut runtime = TestRuntime::new(&sandbox, "");
+    // The runtime was killed between making and starting it. Another container shows that the
+    // upkeep has been at work.
+    let (idle, runs) = (pod("idle", "1"), pod("runs", "1"));
+    let made = Container { state: ContainerState::Created as i32, ..container(&idle) };
+    let processes = [sleep(), sleep()];
+    runtime.synchronize(&[idle.clone(), runs.clone()], &[made, running(&runs, &processes[0], "")]);
+    let keepers_of = |process: &Child| keepers(&format!("process {}", process.id())).len();
+    assert_eq!((held(&sandbox).len(), keepers_of(&processes[0])), (1, 1));
+    runtime.start(&idle, &running(&idle, &processes[1], ""));
+    eventually("the other hold is made at the start", || keepers_of(&processes[1]) == 1);
+    assert_eq!(held(&sandbox).len(), 2);
     processes.map(ended).into_iter().for_each(drop);
     eventually("the holds end", || held(&sandbox).is_empty());
 }
