@@ -44,6 +44,7 @@ pub mod check;
 pub mod counter_budget;
 pub mod counts;
 pub mod drive;
+pub mod enforce;
 pub mod escapes;
 pub mod fingerprint;
 pub mod handoff;

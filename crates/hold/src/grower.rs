@@ -203,7 +203,7 @@ fn observe(
     // Its lockers are searched for, in all processes, when the hold is changed.
     let selected = Selected { hold, all, lockers: Vec::new(), keeper: None };
     selected.exclusive()?;
-    let allowed = allowed(&situation).intersection(&order.within);
+    let allowed = allowed(&world.root, &situation).intersection(&order.within);
     let room = HoldRoom { world, machine, ledger: &ledger, hold: &selected.hold };
     let free = room.free(&allowed, &situation)?;
     let quiet = match free.is_empty() {

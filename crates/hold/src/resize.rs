@@ -13,6 +13,7 @@ use crate::site_facts::Situation;
 use anyhow::Result;
 use serde::Serialize;
 use std::collections::BTreeSet;
+use std::path::Path;
 use std::time::Duration;
 use trimtab_core::handoff::bearer;
 use trimtab_core::resize::{Extent, ResizeError, cores_of, resized};
@@ -22,11 +23,14 @@ use trimtab_front::args::SurveyMode;
 use trimtab_front::process_env::World;
 use trimtab_linux::budget::BudgetPage;
 use trimtab_linux::ledger::{Borrowed, Ledger, LedgerError, Planner};
+use trimtab_linux::partitions::{home_cpus, wait_for_cpus};
 use trimtab_linux::process::{self, Pid};
 use trimtab_linux::rebind::{Bound, Rebound, rebind, threads};
 
 /// Longest wait for the right to plan.
 const PLANNER_WAIT_MAX: Duration = Duration::from_secs(2);
+/// Longest wait until the control group of an enforced hold has the CPUs that were added.
+const GROUP_WAIT_MAX: Duration = Duration::from_secs(15);
 
 /// A changed hold: `trimtab.resize/1`.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize)]
@@ -91,7 +95,7 @@ pub(crate) fn change(
     let &WantedSize { cores: wanted, survey, ref within } = wanted;
     selected.exclusive()?;
     // Threads of the holder that were never bound to its cores have all CPUs.
-    let unbound = own.is_some().then(|| allowed(situation));
+    let unbound = own.is_some().then(|| allowed(&world.root, situation));
     let borrowed = match own {
         Some(own) => own,
         None => ledger.borrow_from(&selected.lockers, &selected.hold)?,
@@ -99,7 +103,7 @@ pub(crate) fn change(
     let machine = &situation.machine;
     let grows = wanted > cores_of(machine, &selected.hold.cpus).len();
     // Takes a tenth of a second, so it comes before the right to plan.
-    let mut allowed = allowed(situation);
+    let mut allowed = allowed(&world.root, situation);
     if let Some(within) = within {
         allowed = allowed.intersection(within);
     }
@@ -123,8 +127,11 @@ pub(crate) fn change(
 
 /// Returns the CPUs that a hold may get: those of the cpuset, without the site's own. The mask of
 /// this process does not count, since the hold may have narrowed it.
-pub(crate) fn allowed(situation: &Situation) -> CpuSet {
+pub(crate) fn allowed(root: &Path, situation: &Situation) -> CpuSet {
     let widest = widest_mask().unwrap_or_else(|| situation.taken.allowed.clone());
+    // A hold that is enforced has no other CPUs, and may get those of the group around it.
+    let home = home_cpus(root, Pid::own());
+    let widest = home.map_or_else(|| widest.clone(), |home| home.union(&widest));
     match &situation.policy.site.reserved_cpus {
         Some(reserved) => widest.difference(reserved),
         None => widest,
@@ -179,6 +186,10 @@ impl HoldChange<'_> {
         let mut rebound = Rebound::default();
         if !added.is_empty() {
             self.borrowed.add(self.ledger, &added)?;
+            // Groups of enforced holds follow the ledger.
+            for pid in &members {
+                wait_for_cpus(&self.world.root, *pid, &added, GROUP_WAIT_MAX);
+            }
             rebound = match self.bind(&old, &new, crowded) {
                 Ok(rebound) => rebound,
                 Err(error) => {

@@ -62,7 +62,12 @@ struct RuleText {
 /// [`SiteError::Parse`] with the position and the expected words.
 pub fn parse_site(text: &str, path: &Path) -> Result<Site, SiteError> {
     let site: Site = parse(text).map_err(in_file(path))?;
-    for (limit, name) in [(site.auto_cores, "auto-cores"), (site.max_cores, "max-cores")] {
+    let limits = [
+        (site.auto_cores, "auto-cores"),
+        (site.max_cores, "max-cores"),
+        (site.max_cores_per_user, "max-cores-per-user"),
+    ];
+    for (limit, name) in limits {
         if limit == Some(0) {
             let at = text.find(name).unwrap_or(0);
             let problem = format!("{name} = 0 would not allow any run");
@@ -243,6 +248,7 @@ mod tests {
             ("\nmax-core = 3", "line 2, column 1"),
             ("reserved-cpus = \"3-1\"", "line 1, column 17"),
             ("max-cores = 0", "line 1, column 1"),
+            ("\nmax-cores-per-user = 0", "line 2, column 1"),
         ] {
             let error = parse_site(text, Path::new("site.toml")).unwrap_err().to_string();
             assert!(error.contains(place), "{error}");

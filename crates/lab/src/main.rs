@@ -7,8 +7,10 @@
 //! guardian of a service.
 
 use clap::{CommandFactory, Parser};
+use std::path::PathBuf;
 use std::process::ExitCode;
 use trimtab_agent::restoration;
+use trimtab_agent::service::enforcer;
 use trimtab_cli::args::foreign;
 use trimtab_front::diagnostics::{self, Volume};
 use trimtab_front::exit;
@@ -29,6 +31,10 @@ fn main() -> ExitCode {
             // Its standard error is no terminal and no log.
             Err(_) => ExitCode::from(exit::FAILED),
         };
+    }
+    if let Some(groups) = guarded_groups() {
+        enforcer::stand_guard(&groups);
+        return ExitCode::from(exit::DONE);
     }
     let world = World::current();
     if let Some(status) = helper(&world) {
@@ -69,6 +75,14 @@ fn main() -> ExitCode {
             ExitCode::from(error.status)
         }
     }
+}
+
+/// Returns the control groups that this process guards, if its arguments are those of a guardian of
+/// enforcement.
+fn guarded_groups() -> Option<PathBuf> {
+    let mut words = std::env::args_os().skip(1);
+    let guards = words.next().is_some_and(|word| word == enforcer::GUARDIAN);
+    words.next().filter(|_| guards).map(PathBuf::from)
 }
 
 /// Runs as a helper process of this installation, if the arguments are those of one.

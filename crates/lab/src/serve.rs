@@ -6,12 +6,15 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use trimtab_agent::narrator::Narrator;
 use trimtab_agent::recorder::Recorder;
+use trimtab_agent::service::enforcer::{self, EnforceOptions};
 use trimtab_agent::service::{self, ServiceEnd, ServiceOptions};
 use trimtab_cli::args::ServeArgs;
 use trimtab_core::balance::Settings;
+use trimtab_core::enforce::PartitionKind;
 use trimtab_front::diagnostics::Volume;
 use trimtab_front::exit::{self, Exit};
 use trimtab_front::process_env::World;
+use trimtab_hold::site::Policy;
 use trimtab_hold::site_facts::Situation;
 
 /// Exit status of a service whose terminal was closed: that of a program ended by SIGHUP.
@@ -27,6 +30,10 @@ pub fn run(world: &World, args: &ServeArgs) -> Result<u8, Exit> {
 
 fn serve(world: &World, args: &ServeArgs) -> Result<u8> {
     let narrator: Arc<dyn Narrator> = Arc::new(Volume::of(args.quiet, args.verbose));
+    if args.give_back {
+        enforcer::give_back(&world.paths(), &*narrator)?;
+        return Ok(exit::DONE);
+    }
     let recorder = args.trace.as_ref().map(|path| Recorder::open("--trace", path)).transpose()?;
     let options = ServiceOptions {
         policy: args.policy,
@@ -38,6 +45,7 @@ fn serve(world: &World, args: &ServeArgs) -> Result<u8> {
         guests: args.guest.clone(),
         declared: args.declared.clone().or_else(|| declared_folder(world)),
         observe: args.observe,
+        enforce: args.enforce.map(|kind| enforcement(world, kind)).transpose()?,
         metrics: args.metrics.clone(),
     };
     let machine = || Ok(Situation::live(world, false)?.machine);
@@ -45,6 +53,14 @@ fn serve(world: &World, args: &ServeArgs) -> Result<u8> {
         ServiceEnd::Stopped => exit::DONE,
         ServiceEnd::HungUp => STATUS_HUNG_UP,
     })
+}
+
+/// Returns the settings of enforcement: the limits of the site's own file. Those of root's folder
+/// are for runs of root.
+fn enforcement(world: &World, kind: PartitionKind) -> Result<EnforceOptions> {
+    let folders = world.config();
+    let site = Policy::read(folders.get(..1).unwrap_or_default())?.site;
+    Ok(EnforceOptions { limits: site.enforced(kind) })
 }
 
 /// Returns the folder with the files of declared tags: the site's for a service of root, the user's

@@ -3,6 +3,7 @@
 
 use serde::{Deserialize, Serialize};
 use std::time::Duration;
+use trimtab_core::enforce::{HoldLimits, PartitionKind};
 use trimtab_core::place::{HugePages, MemoryRequest, Smt, Strategy};
 use trimtab_core::queue::{PRIORITY_MAX, QueueRules};
 use trimtab_core::set::CpuSet;
@@ -23,6 +24,10 @@ pub struct Site {
     pub reserve_after: Option<u32>,
     /// Whether users who use many cores come later in the queue.
     pub fair_share: Option<bool>,
+    /// Most cores of all holds of one user, for a service that enforces holds.
+    pub max_cores_per_user: Option<u32>,
+    /// Whether such a service keeps the memory of a hold on the nodes of its cores.
+    pub enforce_memory: Option<bool>,
 }
 
 impl Site {
@@ -53,6 +58,31 @@ impl Site {
             max_priority: self.max_priority,
             reserve_after: self.reserve_after,
             fair_share: self.fair_share,
+            // The service reads the outermost file alone.
+            max_cores_per_user: self.max_cores_per_user,
+            enforce_memory: self.enforce_memory,
+        }
+    }
+
+    /// Returns the limits that a service enforces.
+    ///
+    /// # Examples
+    /// ```
+    /// use trimtab_core::enforce::PartitionKind;
+    /// use trimtab_launch::rules::Site;
+    ///
+    /// let site = Site { max_cores: Some(8), max_cores_per_user: Some(16), ..Site::default() };
+    /// let limits = site.enforced(PartitionKind::Root);
+    /// assert_eq!((limits.hold_cores, limits.user_cores), (Some(8), Some(16)));
+    /// assert!(!limits.memory);
+    /// ```
+    pub fn enforced(&self, kind: PartitionKind) -> HoldLimits {
+        HoldLimits {
+            hold_cores: self.max_cores,
+            user_cores: self.max_cores_per_user,
+            reserved: self.reserved_cpus.clone().unwrap_or_default(),
+            memory: self.enforce_memory.unwrap_or(false),
+            kind,
         }
     }
 

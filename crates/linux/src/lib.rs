@@ -34,7 +34,8 @@
 //!    [`survey`] the load of the CPUs, [`program`] the facts of a program's file.
 //! 2. [`ledger`] holds the reservations of all runs.
 //! 3. [`mod@launch`] carries a plan out: masks, memory policy, environment, exec.
-//! 4. [`host`] observes running programs and moves their threads; [`perf`] counts hardware events.
+//! 4. [`partitions`] makes control groups of holds, for a service that enforces them.
+//! 5. [`host`] observes running programs and moves their threads; [`perf`] counts hardware events.
 
 #![warn(missing_docs)]
 
@@ -53,6 +54,7 @@ pub mod limits;
 pub mod machine;
 pub mod meetings;
 pub mod memory;
+pub mod partitions;
 pub mod perf;
 pub mod preemption;
 pub mod process;

@@ -1,7 +1,8 @@
 //! The service: balancing of all tagged threads of the machine, and the state that its two threads
 //! share.
 //!
-//! There are two threads. One serves requests (`requests`): it reads from clients, guests and the
+//! There are two threads, and a third one if holds are enforced (`enforcer`). One serves requests
+//! (`requests`): it reads from clients, guests and the
 //! scans for bound threads and declared programs, and changes the registry of tags; it blocks on
 //! none of them. The other (`host`) applies the registry to the live machine, in the loop of all
 //! balancing. Between them is `ServiceState`; its lock is held no longer than a look-up takes.
@@ -9,6 +10,7 @@
 pub mod channel;
 pub mod client;
 mod declared;
+pub mod enforcer;
 mod guest_link;
 mod guests;
 pub mod host;
@@ -29,6 +31,7 @@ use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
+use trimtab_core::enforce::EnforcementStatus;
 use trimtab_core::set::CpuSet;
 use trimtab_core::tags::{By, Explainer, Mark, Refusal, Registry, TagId};
 use trimtab_core::telemetry::account::Tally;
@@ -86,6 +89,8 @@ pub(crate) struct ServiceState {
     pub(crate) homes: BTreeMap<Tid, CpuSet>,
     /// Faults of the service.
     pub(crate) faults: Vec<String>,
+    /// State of enforcement, if the service enforces holds.
+    pub(crate) enforcement: Option<EnforcementStatus>,
 }
 
 /// Handle of the shared state.
@@ -106,6 +111,7 @@ impl SharedState {
             vcpus: BTreeMap::new(),
             homes: BTreeMap::new(),
             faults: Vec::new(),
+            enforcement: None,
         };
         let explainer = Arc::default();
         Self { state: Arc::new(Mutex::new(state)), explainer, began: Instant::now() }

@@ -558,6 +558,7 @@ impl RequestServer {
                 dropped: counted.dropped,
             },
             faults,
+            enforcement: state.enforcement.clone(),
         };
         (status, programs)
     }

@@ -2,6 +2,7 @@
 
 use super::SharedState;
 use super::channel::Channel;
+use super::enforcer::{self, EnforceOptions, Enforcer};
 use super::host::ServiceHost;
 use super::requests::{RequestServer, RequestSetup, SOCKET_LIMITS};
 use super::resolve::reach;
@@ -55,6 +56,8 @@ pub struct ServiceOptions {
     pub declared: Option<PathBuf>,
     /// Whether no thread is moved, and each move is reported that would have been made.
     pub observe: bool,
+    /// Settings of the enforcement of holds; `None` if they stay an agreement.
+    pub enforce: Option<EnforceOptions>,
     /// Address at which metrics are offered; `None` for none.
     pub metrics: Option<Address>,
 }
@@ -79,6 +82,7 @@ struct Ready {
     machine: Machine,
     usable: CpuSet,
     headline: String,
+    enforcer: Option<Enforcer>,
 }
 
 /// Serves until a signal arrives. `machine` is called after the socket is claimed.
@@ -93,10 +97,11 @@ pub fn serve(
     machine: impl FnOnce() -> Result<Machine>,
     narrator: &Arc<dyn Narrator>,
 ) -> Result<ServiceEnd> {
-    let Ready { mut host, requests, shared, stopper, hung_up, machine, usable, headline } =
+    let Ready { mut host, requests, shared, stopper, hung_up, machine, usable, headline, enforcer } =
         prepare(paths, &options, machine, narrator)?;
     let ends = stopper.clone();
     let requests = answer(requests, stopper)?;
+    let enforcing = enforcer.map(Enforcer::begin).transpose()?;
     narrator.headline(&headline);
     tell_manager(paths, "READY=1");
 
@@ -121,6 +126,9 @@ pub fn serve(
     };
     let ended = last(&ends, work);
     tell_manager(paths, "STOPPING=1");
+    if let Some(enforcing) = enforcing {
+        enforcing.end(&**narrator);
+    }
     let (restored, fault) = host.restore();
     sinks.record(|recorder| recorder.end("stopped", None));
     restoration::tell(restored, fault, &**narrator);
@@ -143,6 +151,9 @@ fn prepare(
     // Before there is a socket that could be left behind: a signal that comes until the rest is
     // ready ends the service then.
     let signals = listen()?;
+    if options.enforce.is_some() {
+        enforcer::check_right()?;
+    }
     // Before the socket is claimed too: an address in use is an error that changes nothing.
     let offer = options.metrics.as_ref().map(Offer::bind).transpose()?;
     // Before any mask is given back: masks of another running service belong to that service.
@@ -164,6 +175,13 @@ fn prepare(
     let proc = paths.proc();
     let reach = reach(&proc);
     let shared = SharedState::new(Registry::new(reach)).explaining(&machine);
+    let enforcer = match &options.enforce {
+        Some(enforce) => Some(Enforcer::new(paths, enforce, options.observe, &machine, &shared, narrator)?),
+        None => {
+            enforcer::tidy(paths, &**narrator);
+            None
+        }
+    };
     let budget = options.settings.penalty.budget;
     let server = Server::new(claim, SOCKET_LIMITS);
     let headline = format!(
@@ -191,7 +209,7 @@ fn prepare(
     let requests = RequestServer::new(server, shared.clone(), &proc, &paths.cgroups(), reach, setup)?;
     let host = ServiceHost::new(live, shared.clone(), proc, budget, options.pinned, Arc::clone(narrator))
         .observing(options.observe);
-    Ok(Ready { host, requests, shared, stopper, hung_up, machine, usable, headline })
+    Ok(Ready { host, requests, shared, stopper, hung_up, machine, usable, headline, enforcer })
 }
 
 /// Begins to serve metrics at an address that was taken before.

@@ -6,6 +6,7 @@ use std::path::PathBuf;
 use trimtab_agent::metrics::Address;
 use trimtab_agent::service::channel::{Channel, GuestPort};
 use trimtab_core::balance::Kind;
+use trimtab_core::enforce::PartitionKind;
 use trimtab_core::set::CpuSet;
 
 /// Run the service that balances tagged programs.
@@ -51,6 +52,15 @@ pub struct ServeArgs {
     /// and recorded.
     #[arg(long)]
     pub observe: bool,
+    /// Keep all other tasks off the CPUs of holds, and refuse holds beyond the limits of
+    /// /etc/trimtab/site.toml (root, control groups of version 2, Linux 6.7). KIND is root or
+    /// isolated: whether the scheduler balances load inside of a hold. With --observe, changes are
+    /// only printed.
+    #[arg(long, value_name = "KIND", num_args = 0..=1, require_equals = true, default_missing_value = "root")]
+    pub enforce: Option<PartitionKind>,
+    /// Give back what a killed service with --enforce left, and end.
+    #[arg(long, exclusive = true)]
+    pub give_back: bool,
     /// Serve metrics to Prometheus at unix:PATH or 127.0.0.1:PORT. An address that other machines
     /// reach must be written as public:ADDRESS:PORT.
     #[arg(long, value_name = "ADDRESS")]
@@ -70,6 +80,7 @@ const SERVE_EXAMPLES: &str = "Examples:\n  trimtab serve &                      
     trimtab tag $(pgrep solver)            let the service balance its threads\n  \
     trimtab status --why                   tags, moves, the reasons, and the cost of the service\n  \
     trimtab serve --observe                see first what it would move\n  \
+    sudo trimtab serve --enforce           keep other programs off the CPUs of holds\n  \
     sudo trimtab serve --guest web=unix:/run/web-port.sock   a VM's agent says which vCPUs matter\n\n\
     Exit status: 0 if it was stopped, 2 if it cannot serve (another service runs, the socket's folder is\n\
     not safe).";

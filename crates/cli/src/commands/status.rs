@@ -12,6 +12,7 @@ use trimtab_agent::paths::Paths;
 use trimtab_agent::restoration::user;
 use trimtab_agent::service::client::Client;
 use trimtab_agent::service::removal;
+use trimtab_core::enforce::EnforcementStatus;
 use trimtab_core::tags::{By, PortState, Status, TagStatus};
 use trimtab_core::time::Span;
 use trimtab_core::words::plural;
@@ -112,10 +113,29 @@ fn words(paths: &Paths, status: &Status, why: bool) -> String {
             guest.unknown
         );
     }
+    if let Some(enforcement) = &status.enforcement {
+        enforced(&mut text, paths, enforcement);
+    }
     for fault in &status.faults {
         let _ = writeln!(text, "\nwarning: {}", printable(fault.as_bytes()));
     }
     text
+}
+
+/// Writes the holds of a service that enforces them.
+fn enforced(text: &mut String, paths: &Paths, enforcement: &EnforcementStatus) {
+    let count = plural(enforcement.holds.len(), "hold");
+    let verb = if enforcement.observe { "only observes" } else { "enforces" };
+    let _ = writeln!(text, "\n{verb} holds, as partitions ({}): {count}", enforcement.kind.word());
+    for hold in &enforcement.holds {
+        let user = user(paths, hold.uid);
+        let fault = hold.fault.as_deref().map(|fault| format!("; {}", printable(fault.as_bytes())));
+        let outcome = printable(hold.outcome.as_bytes());
+        let _ = writeln!(text, "  CPUs {} of {user}: {outcome}{}", hold.cpus, fault.unwrap_or_default());
+    }
+    if let Some(fault) = &enforcement.fault {
+        let _ = writeln!(text, "  warning: the holds cannot be read: {}", printable(fault.as_bytes()));
+    }
 }
 
 /// Writes the last decision about a tag's threads, and the reason why nothing is done now.

@@ -32,6 +32,7 @@ mod shape;
 mod counters;
 mod cpusets;
 mod dies;
+mod enforce;
 mod follows;
 mod found;
 mod ledger;

@@ -187,6 +187,36 @@ fn a_read_only_file_system() {
 }
 
 #[test]
+fn a_ledger_that_only_this_container_sees() {
+    let unshare = need!(installed("unshare"), "unshare(1) is not installed");
+    if !geteuid().is_root() {
+        return skip("to have a folder of its own in place of /dev/shm a test needs root");
+    }
+    if std::path::Path::new("/run/trimtab").exists() {
+        return skip("/run/trimtab exists here, a folder that containers are meant to share");
+    }
+    let script = "mount -t tmpfs shm /dev/shm && exec \"$@\"";
+    let through = [unshare.to_str().unwrap(), "--mount", "sh", "-c", script, "sh"];
+    if !std::process::Command::new(&unshare)
+        .args(&through[1..])
+        .arg("true")
+        .status()
+        .is_ok_and(|done| done.success())
+    {
+        return skip("mount namespaces cannot be made here");
+    }
+    let sandbox = Sandbox::new();
+    let call = |options: &str| {
+        sandbox.run(options).without("TRIMTAB_LEDGER").env("container", "docker").through(through)
+    };
+    let words = ["exists only in this container"];
+    for options in ["-c 1", "-c 1 -q"] {
+        assert_eq!(call(options).args(["echo", "ran"]).ends().warns(&words), "ran");
+    }
+    call("-c 1 --strict").args(["echo", "ran"]).ends().fails(125, &words);
+}
+
+#[test]
 fn damaged_records_cost_names_and_nothing_else() {
     let [a, _] = need!(two(), "two cores are needed");
     let sandbox = Sandbox::new();

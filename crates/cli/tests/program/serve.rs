@@ -2,7 +2,9 @@
 
 use crate::balance::masks;
 use crate::guardian::kill_with_guardian;
-use crate::util::{Call, Running, Sandbox, c, chmod, eventually, need, two, two_users, workers_are_bound};
+use crate::util::{
+    Call, Running, Sandbox, c, chmod, eventually, need, skip, two, two_users, workers_are_bound,
+};
 use rustix::process::Signal;
 use serde_json::Value;
 use std::collections::BTreeSet;
@@ -581,4 +583,30 @@ fn a_users_own_daemon_serves_that_user() {
     refused.fails(2, &["belongs to user 0", &format!("this daemon runs as user {one}")]);
     daemon.signal(Signal::TERM);
     daemon.ends().ok();
+}
+
+#[test]
+fn holds_are_enforced_only_by_root_with_control_groups_of_version_2() {
+    let sandbox = Sandbox::new();
+    let user = two_users().map(|[user, _]| user);
+    for words in ["serve --enforce", "serve --enforce=isolated", "serve --give-back"] {
+        let call = sandbox.trimtab(words);
+        let call = match user {
+            Some(user) => call.user(user),
+            None => call,
+        };
+        call.ends().fails(2, &["only root can", "sudo trimtab serve"]);
+    }
+    sandbox.trimtab("serve --enforce=member").ends().fails(2, &["known: root, isolated"]);
+    let controllers = fs::read_to_string("/sys/fs/cgroup/cgroup.controllers").unwrap_or_default();
+    if user.is_none() {
+        return skip("the refusal of root needs root");
+    }
+    if controllers.split_whitespace().any(|name| name == "cpuset") {
+        return skip("this machine can enforce holds: make test-numa tests how");
+    }
+    let refused = ask(&sandbox, "serve --enforce").ends();
+    refused.fails(2, &["control groups of version 2", "systemd.unified_cgroup_hierarchy=1"]);
+    // The launcher needs none of it.
+    assert_eq!(sandbox.run("-c 1").args(["echo", "ran"]).ends().ok(), "ran");
 }

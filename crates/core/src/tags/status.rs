@@ -1,6 +1,7 @@
 //! Status of a daemon.
 
 use super::{By, Mark, PortState, Why};
+use crate::enforce::EnforcementStatus;
 use crate::set::CpuSet;
 use crate::time::Span;
 use serde::{Deserialize, Serialize};
@@ -46,6 +47,9 @@ pub struct Status {
     /// Faults, one line each.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub faults: Vec<String>,
+    /// State of the enforcement of holds, if the daemon enforces them.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub enforcement: Option<EnforcementStatus>,
 }
 
 /// Cost of a daemon.

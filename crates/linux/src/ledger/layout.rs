@@ -14,6 +14,7 @@
 
 use super::error::LedgerError;
 use super::level::Level;
+use crate::sys::lock::ByteLock;
 use std::fmt;
 use std::ops::Range;
 use trimtab_core::hash::fnv1a;
@@ -130,6 +131,17 @@ impl HoldId {
         format!("{:#x}", self.0)
     }
 
+    /// Returns the hold whose number is among these locks; `None` if there is none, or several.
+    pub(super) fn locked(locks: &[ByteLock], tag: Tag) -> Option<Self> {
+        let all = tag.bytes();
+        let mut found = locks.iter().filter(|lock| all.contains(&lock.bytes.start));
+        let one = found.next().filter(|lock| lock.bytes.end - lock.bytes.start == 1)?;
+        if found.next().is_some() {
+            return None;
+        }
+        Self::new(one.bytes.start - all.start)
+    }
+
     /// Returns the byte that is locked as long as the hold lives.
     pub(super) fn byte(self, tag: Tag) -> Range<u64> {
         let start = tag.bytes().start + self.0;
@@ -152,7 +164,7 @@ pub(super) fn fingerprint(words: &[u64]) -> u64 {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::sys::lock::END;
+    use crate::sys::lock::{END, LockKind};
 
     #[test]
     fn no_two_meanings_share_a_byte() {
@@ -173,6 +185,19 @@ mod tests {
         assert!(regions.last().unwrap().end < END);
         assert_eq!(deepest.inner(), None);
         assert!(cpu_bytes(deepest, OsCpu(0), OsCpu(1 << CPU_BITS)).is_err());
+    }
+
+    #[test]
+    fn a_description_has_one_number_or_none() {
+        let tag = Tag(5);
+        let lock = |bytes: Range<u64>| ByteLock { bytes, kind: LockKind::Read };
+        let (one, other) = (HoldId(9), HoldId(77));
+        let cpu = lock(0..4);
+        assert_eq!(HoldId::locked(&[cpu.clone(), lock(one.byte(tag))], tag), Some(one));
+        assert_eq!(HoldId::locked(&[cpu.clone(), lock(one.byte(Tag(6)))], tag), None);
+        assert_eq!(HoldId::locked(&[lock(one.byte(tag)), lock(other.byte(tag))], tag), None);
+        // A lock of all holds at once, as only a hostile program has.
+        assert_eq!(HoldId::locked(&[cpu, lock(tag.bytes())], tag), None);
     }
 
     #[test]

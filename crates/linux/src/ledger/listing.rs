@@ -107,6 +107,21 @@ impl Listing {
         Self { lines: texts.flat_map(|text| Self::parse(&text).lines).collect() }
     }
 
+    /// Reads the locks of each descriptor of a process; descriptors without locks are left out.
+    pub(super) fn of_each_descriptor(proc_root: &Path, pid: u32) -> Vec<Self> {
+        let entries = fs::read_dir(proc_root.join(format!("{pid}/fdinfo")));
+        let files = entries.into_iter().flatten().flatten();
+        let texts = files.filter_map(|entry| fs::read_to_string(entry.path()).ok());
+        texts.map(|text| Self::parse(&text)).filter(|listing| !listing.lines.is_empty()).collect()
+    }
+
+    /// Returns the locks of one file, which is recognised by its inode alone, as its device may be
+    /// listed differently.
+    pub(super) fn of_inode(&self, file: Identity) -> Vec<ByteLock> {
+        let ours = self.lines.iter().filter(|line| line.file.inode == file.inode);
+        ours.map(|line| line.lock.clone()).collect()
+    }
+
     /// Returns the locks of one file.
     pub(super) fn of_file(&self, identity: Identity) -> Vec<ByteLock> {
         let (major, minor) = (rustix::fs::major(identity.device), rustix::fs::minor(identity.device));

@@ -286,7 +286,7 @@ impl LedgerView {
     }
 
     /// Returns whether any process vouches for the hold's records.
-    fn is_alive(&self, id: HoldId) -> Result<bool, LedgerError> {
+    pub(super) fn is_alive(&self, id: HoldId) -> Result<bool, LedgerError> {
         let lock = self.table().any(&id.byte(self.place.tag));
         Ok(lock
             .map_err(|error| self.place.failed("asking for a hold in", LedgerPart::Locks, error))?

@@ -1,0 +1,412 @@
+//! Holds that are enforced: the service makes partitions of them, keeps strangers off, refuses holds
+//! that were not granted, and gives everything back, also when it is killed.
+
+use crate::shape::{Cpus, Shape, testbed};
+use crate::util::{Call, MASK, Running, Sandbox, cpus, eventually, skip};
+use rustix::process::{Pid, Signal, kill_process};
+use serde_json::Value;
+use std::collections::BTreeSet;
+use std::fs;
+use std::os::unix::fs::chown;
+use std::os::unix::net::UnixStream;
+use std::os::unix::process::CommandExt;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command};
+
+const ROOT: &str = "/sys/fs/cgroup";
+const ANN: u32 = 1001;
+const BOB: u32 = 1002;
+
+/// Control groups of two users, as a session manager makes them; removed when dropped.
+struct Homes(PathBuf);
+
+impl Homes {
+    fn new() -> Option<Self> {
+        testbed()?;
+        let controllers = fs::read_to_string(format!("{ROOT}/cgroup.controllers")).unwrap_or_default();
+        if !controllers.contains("cpuset") {
+            skip("no cpusets of cgroup v2 here");
+            return None;
+        }
+        let this = Self(PathBuf::from(format!("{ROOT}/users.slice")));
+        for name in ["ann/session", "bob/session"] {
+            fs::create_dir_all(this.0.join(name)).unwrap();
+        }
+        Some(this)
+    }
+
+    fn of(&self, user: &str) -> PathBuf {
+        self.0.join(user).join("session")
+    }
+
+    /// Moves a process into a user's session.
+    fn take(&self, user: &str, pid: u32) {
+        fs::write(self.of(user).join("cgroup.procs"), pid.to_string()).unwrap();
+    }
+
+    /// Returns the folders with names of holds.
+    fn groups(&self) -> Vec<PathBuf> {
+        ["ann", "bob"].iter().flat_map(|user| holds_in(&self.of(user))).collect()
+    }
+}
+
+impl Drop for Homes {
+    fn drop(&mut self) {
+        for name in ["ann/session", "ann", "bob/session", "bob", ""] {
+            // A group disappears some time after its last process.
+            for _ in 0..100 {
+                if fs::remove_dir(self.0.join(name)).is_ok() || !self.0.join(name).exists() {
+                    break;
+                }
+                std::thread::sleep(std::time::Duration::from_millis(20));
+            }
+        }
+    }
+}
+
+fn holds_in(folder: &Path) -> Vec<PathBuf> {
+    let below = fs::read_dir(folder).into_iter().flatten().flatten().map(|entry| entry.path());
+    let named = |path: &PathBuf| path.file_name().unwrap().to_string_lossy().starts_with("trimtab.");
+    below.filter(named).collect()
+}
+
+/// A program of another user that computes all the time and was not started by trimtab.
+struct Hog(Child);
+
+impl Hog {
+    fn new() -> Self {
+        let script = "while :; do :; done";
+        Self(Command::new("sh").args(["-c", script]).uid(BOB).gid(BOB).spawn().unwrap())
+    }
+}
+
+impl Drop for Hog {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+/// Returns where a process may run.
+fn allowed(pid: u32) -> Cpus {
+    let status = fs::read_to_string(format!("/proc/{pid}/status")).unwrap();
+    let line = status.lines().find_map(|line| line.strip_prefix("Cpus_allowed_list:"));
+    cpus(line.unwrap())
+}
+
+fn group_of(pid: u32) -> String {
+    let text = fs::read_to_string(format!("/proc/{pid}/cgroup")).unwrap();
+    text.lines().find_map(|line| line.strip_prefix("0::")).unwrap().to_owned()
+}
+
+fn word(path: &Path, name: &str) -> String {
+    fs::read_to_string(path.join(name)).unwrap_or_default().trim().to_owned()
+}
+
+/// Starts a run of a user in the user's session, which prints its mask and waits.
+fn run<'s>(sandbox: &'s Sandbox, homes: &Homes, uid: u32, options: &str) -> (Running<'s>, Cpus) {
+    let mut running = sandbox.run(options).sh(&format!("{MASK}; exec cat")).user(uid).begins();
+    let mask = cpus(&running.line());
+    homes.take(if uid == ANN { "ann" } else { "bob" }, running.pid());
+    (running, mask)
+}
+
+fn call<'s>(sandbox: &'s Sandbox, words: &str) -> Call<'s> {
+    sandbox.trimtab(words).arg("--socket").arg(sandbox.path("socket"))
+}
+
+/// Starts the service, and waits until it answers.
+fn serve<'s>(sandbox: &'s Sandbox, options: &str) -> Running<'s> {
+    let service = call(sandbox, &format!("serve -v {options}")).begins();
+    eventually("the service answers", || UnixStream::connect(sandbox.path("socket")).is_ok());
+    service
+}
+
+/// Returns the service's state of each hold, by its first CPU.
+fn state(sandbox: &Sandbox, mask: &Cpus) -> Value {
+    let status: Value = serde_json::from_str(&call(sandbox, "status --json").ends().ok()).unwrap();
+    let holds = status["enforcement"]["holds"].as_array().cloned().unwrap_or_default();
+    let its = |hold: &Value| cpus(hold["cpus"].as_str().unwrap()).is_superset(mask);
+    holds.into_iter().find(its).unwrap_or_default()
+}
+
+/// Returns the guardian of holds, found by its name in `ps`.
+fn guardian() -> Option<u32> {
+    let processes = fs::read_dir("/proc").unwrap().flatten();
+    let mut pids = processes.filter_map(|entry| entry.file_name().to_str()?.parse().ok());
+    pids.find(|pid: &u32| {
+        fs::read(format!("/proc/{pid}/cmdline"))
+            .is_ok_and(|line| line.starts_with(b"trimtab: guardian of holds\0"))
+    })
+}
+
+/// Waits until nothing is left of enforcement.
+fn until_given_back(homes: &Homes, strangers: &[u32], all: &Cpus) {
+    eventually("no group of a hold is left", || homes.groups().is_empty());
+    eventually("strangers may run everywhere", || strangers.iter().all(|pid| allowed(*pid) == *all));
+    for path in [homes.of("ann"), homes.of("bob"), homes.0.join("ann"), homes.0.join("bob"), homes.0.clone()]
+    {
+        eventually("the controller is off", || !word(&path, "cgroup.subtree_control").contains("cpuset"));
+        assert_eq!(word(&path, "cpuset.cpus.exclusive"), "", "{}", path.display());
+        assert_eq!(word(&path, "cgroup.type"), "domain", "{}", path.display());
+    }
+}
+
+#[test]
+fn a_stranger_is_kept_off_a_hold_until_the_hold_ends() {
+    let homes = given!(Homes::new());
+    let shape = given!(Shape::here());
+    let sandbox = Sandbox::alone();
+    sandbox.write("config/site.toml", "enforce-memory = true\n");
+    let (hog, all) = (Hog::new(), shape.cpus());
+    homes.take("bob", hog.0.id());
+    let (held, mask) = run(&sandbox, &homes, ANN, "-c 1");
+    assert_eq!(allowed(hog.0.id()), all, "before, a hold is an agreement");
+    let service = serve(&sandbox, "--enforce");
+    let rest: Cpus = all.difference(&mask).copied().collect();
+    eventually("the hog is off the held CPU", || allowed(hog.0.id()) == rest);
+    eventually("the state is published", || state(&sandbox, &mask)["enforced"] == true);
+    assert_eq!(allowed(service.pid()), rest, "the service is a stranger too");
+    // The hold is in its group, inside the session of its user.
+    let [group] = holds_in(&homes.of("ann")).try_into().unwrap();
+    assert_eq!(group_of(held.pid()), group.to_string_lossy().replace(ROOT, ""));
+    assert_eq!(
+        (allowed(held.pid()), word(&group, "cpuset.cpus.partition")),
+        (mask.clone(), "root".to_owned())
+    );
+    let nodes: BTreeSet<u32> = shape.nodes_of(&mask);
+    assert_eq!(cpus(&word(&group, "cpuset.mems")), nodes);
+    assert!(word(&homes.of("ann"), "cgroup.procs").lines().any(|line| line == held.pid().to_string()));
+    // A stranger cannot bind itself there either.
+    let cpu = mask.first().unwrap().to_string();
+    let bound = Command::new("taskset").args(["-c", &cpu, "true"]).status().unwrap();
+    assert!(!bound.success());
+    held.ends().ok();
+    eventually("the hog may run there again", || allowed(hog.0.id()) == all);
+    eventually("the group is gone", || homes.groups().is_empty());
+    service.signal(Signal::TERM);
+    service.ends();
+    until_given_back(&homes, &[hog.0.id()], &all);
+    assert_eq!(guardian(), None);
+}
+
+#[test]
+fn a_hold_beyond_the_limits_is_refused_and_its_cpus_become_free() {
+    let homes = given!(Homes::new());
+    given!(Shape::here());
+    let sandbox = Sandbox::alone();
+    sandbox.write("config/site.toml", "max-cores = 2\nmax-cores-per-user = 2\n");
+    let service = serve(&sandbox, "--enforce");
+    let (first, mask) = run(&sandbox, &homes, ANN, "-c 1");
+    eventually("the first is enforced", || state(&sandbox, &mask)["enforced"] == true);
+    // The launcher's limits do not bind: it was asked not to read them.
+    let (second, more) = run(&sandbox, &homes, ANN, "-c 2 --no-rules");
+    assert!(more.is_disjoint(&mask));
+    eventually("the service says why", || service.errors().contains("max-cores-per-user"));
+    eventually("its CPUs are free", || sandbox.held() == mask);
+    // It runs on, without a hold.
+    assert!(Path::new(&format!("/proc/{}", second.pid())).exists());
+    assert!(!group_of(second.pid()).contains("trimtab"));
+    // Another user gets these CPUs, and the refused run is kept off.
+    let (third, theirs) = run(&sandbox, &homes, BOB, "-c 2 --no-rules");
+    assert_eq!(theirs, more);
+    eventually("the third is enforced", || state(&sandbox, &theirs)["enforced"] == true);
+    assert!(allowed(second.pid()).is_disjoint(&theirs), "{:?}", allowed(second.pid()));
+    assert_eq!(allowed(third.pid()), theirs);
+    for run in [first, second, third] {
+        run.ends().ok();
+    }
+    service.signal(Signal::TERM);
+    service.ends();
+    assert_eq!(homes.groups(), Vec::<PathBuf>::new());
+}
+
+#[test]
+fn everything_is_given_back_when_the_service_is_killed() {
+    let homes = given!(Homes::new());
+    let shape = given!(Shape::here());
+    let sandbox = Sandbox::alone();
+    let (hog, all) = (Hog::new(), shape.cpus());
+    homes.take("bob", hog.0.id());
+    let (held, mask) = run(&sandbox, &homes, ANN, "-c 1");
+    let rest: Cpus = all.difference(&mask).copied().collect();
+    let enforced = |service: &Running<'_>| {
+        eventually("the hog is off", || allowed(hog.0.id()) == rest);
+        eventually("there is a guardian", || guardian().is_some());
+        service.pid()
+    };
+    let whole = |held: &Running<'_>| {
+        until_given_back(&homes, &[hog.0.id()], &all);
+        assert_eq!(group_of(held.pid()), "/users.slice/ann/session");
+        assert_eq!((allowed(held.pid()), sandbox.held()), (mask.clone(), mask.clone()));
+    };
+    // By its guardian, at once.
+    let service = serve(&sandbox, "--enforce");
+    enforced(&service);
+    service.signal(Signal::KILL);
+    service.ends();
+    whole(&held);
+    eventually("the guardian ends", || guardian().is_none());
+    // With its guardian: the next service takes the groups over, and they do not change meanwhile.
+    let kill_both = || {
+        let service = serve(&sandbox, "--enforce");
+        enforced(&service);
+        let orphan = Pid::from_raw(guardian().unwrap().cast_signed()).unwrap();
+        kill_process(orphan, Signal::KILL).unwrap();
+        service.signal(Signal::KILL);
+        service.ends();
+        assert_eq!(allowed(hog.0.id()), rest, "nothing is left to give it back");
+    };
+    kill_both();
+    let next = serve(&sandbox, "--enforce");
+    eventually("the next service has it", || state(&sandbox, &mask)["enforced"] == true);
+    assert_eq!(allowed(hog.0.id()), rest);
+    next.signal(Signal::TERM);
+    next.ends();
+    whole(&held);
+    // By a service that does not enforce, and by the command for it.
+    kill_both();
+    let plain = serve(&sandbox, "");
+    whole(&held);
+    plain.signal(Signal::TERM);
+    plain.ends();
+    kill_both();
+    let said = sandbox.trimtab("serve --give-back").ends();
+    assert!(said.stderr.contains("gave 1 group of holds back"), "{}", said.stderr);
+    whole(&held);
+    held.ends().ok();
+}
+
+#[test]
+fn a_dry_run_changes_nothing_and_tells_everything() {
+    let homes = given!(Homes::new());
+    let shape = given!(Shape::here());
+    let sandbox = Sandbox::alone();
+    sandbox.write("config/site.toml", "max-cores = 1\n");
+    let (_one, mask) = run(&sandbox, &homes, ANN, "-c 1");
+    let (_two, more) = run(&sandbox, &homes, BOB, "-c 2 --no-rules");
+    let service = serve(&sandbox, "--enforce --observe");
+    for words in [
+        "would be enforced by /users.slice/ann/session/trimtab.",
+        "would keep all others off CPUs",
+        "would be refused: it has 2 cores, and a run may have 1 (max-cores)",
+        "would free CPUs",
+    ] {
+        eventually(words, || service.errors().contains(words));
+    }
+    eventually("the state is published", || state(&sandbox, &mask)["enforced"] == false);
+    assert_eq!((homes.groups(), guardian()), (Vec::new(), None));
+    assert_eq!(sandbox.held(), mask.union(&more).copied().collect());
+    assert_eq!(allowed(service.pid()), shape.cpus());
+    assert!(!word(&homes.of("ann"), "cgroup.subtree_control").contains("cpuset"));
+    service.signal(Signal::TERM);
+    service.ends();
+}
+
+/// A user with a control group of the session manager's can make groups and change settings there.
+#[test]
+fn a_user_who_owns_the_group_gets_no_more_than_the_own_hold() {
+    let homes = given!(Homes::new());
+    let shape = given!(Shape::here());
+    let sandbox = Sandbox::alone();
+    let (held, mask) = run(&sandbox, &homes, ANN, "-c 1");
+    let home = homes.of("ann");
+    for entry in ["", "cgroup.procs", "cgroup.threads", "cgroup.subtree_control"] {
+        chown(home.join(entry), Some(ANN), Some(ANN)).unwrap();
+    }
+    let ps = sandbox.ps();
+    let id = ps["holds"][0]["hold"].as_str().unwrap().trim_start_matches("0x").to_owned();
+    let planted = home.join(format!("trimtab.{id}"));
+    fs::create_dir(&planted).unwrap();
+    chown(&planted, Some(ANN), Some(ANN)).unwrap();
+    let service = serve(&sandbox, "--enforce");
+    eventually("it is left alone", || {
+        state(&sandbox, &mask)["fault"].as_str().is_some_and(|fault| fault.contains("was made by user 1001"))
+    });
+    fs::remove_dir(&planted).unwrap();
+    eventually("it is enforced now", || state(&sandbox, &mask)["enforced"] == true);
+    // The user switches the controller off, which ends the partition: the next look mends it.
+    fs::write(home.join("cgroup.subtree_control"), "-cpuset").unwrap();
+    let rest: Cpus = shape.cpus().difference(&mask).copied().collect();
+    eventually("it is mended", || {
+        word(&planted, "cpuset.cpus.partition") == "root" && allowed(service.pid()) == rest
+    });
+    held.ends().ok();
+    service.signal(Signal::TERM);
+    service.ends();
+    until_given_back(&homes, &[], &shape.cpus());
+}
+
+#[test]
+fn a_second_service_does_not_enforce() {
+    let _homes = given!(Homes::new());
+    let sandbox = Sandbox::alone();
+    let service = serve(&sandbox, "--enforce");
+    let other = sandbox.path("other");
+    let second = sandbox.trimtab("serve --enforce").arg("--socket").arg(other).ends();
+    second.fails(2, &["another service enforces holds here"]);
+    sandbox.trimtab("serve --give-back").ends().fails(2, &["another service enforces holds here"]);
+    service.signal(Signal::TERM);
+    service.ends();
+}
+
+/// A hold that grows or shrinks keeps exactly its CPUs.
+#[test]
+fn a_hold_that_is_resized_keeps_its_group() {
+    let homes = given!(Homes::new());
+    let shape = given!(Shape::here());
+    let sandbox = Sandbox::alone();
+    let (held, mask) = run(&sandbox, &homes, ANN, "-c 1");
+    let service = serve(&sandbox, "--enforce");
+    eventually("it is enforced", || state(&sandbox, &mask)["enforced"] == true);
+    sandbox.trimtab(&format!("resize {} -c 2", held.pid())).ends().warns(&["1 thread bound"]);
+    let wider = sandbox.held();
+    assert!(wider.len() > mask.len() && wider.is_superset(&mask));
+    let rest: Cpus = shape.cpus().difference(&wider).copied().collect();
+    eventually("its group is wider", || allowed(service.pid()) == rest && allowed(held.pid()) == wider);
+    held.ends().ok();
+    service.signal(Signal::TERM);
+    service.ends();
+    until_given_back(&homes, &[], &shape.cpus());
+}
+
+/// Some programs close all descriptors that they do not know. The hold stays, by a mapping, and its
+/// group shows what the descriptor showed.
+#[test]
+fn a_program_that_closes_the_descriptor_stays_in_its_group() {
+    let homes = given!(Homes::new());
+    let shape = given!(Shape::here());
+    let python = given!(crate::util::python().or_else(|| {
+        skip("no Python");
+        None
+    }));
+    let sandbox = Sandbox::alone();
+    // A guest's files are on an overlay, and mappings there do not keep locks. A ledger is in memory.
+    let mounted = Command::new("mount")
+        .args(["-t", "tmpfs", "-o", "mode=1777", "ledger"])
+        .arg(sandbox.path("ledger"))
+        .status();
+    assert!(mounted.unwrap().success());
+    let script = "import os, sys; print('on', flush=True); sys.stdin.readline(); \
+                  os.closerange(3, 4096); print('closed', flush=True); sys.stdin.read()";
+    let mut held = sandbox.run("-c 1").arg(&python).args(["-c", script]).begins();
+    held.line();
+    homes.take("ann", held.pid());
+    let mask = sandbox.held();
+    let rest: Cpus = shape.cpus().difference(&mask).copied().collect();
+    let first = serve(&sandbox, "--enforce");
+    eventually("it is enforced", || state(&sandbox, &mask)["enforced"] == true);
+    held.tell("\n");
+    held.lines(2);
+    first.signal(Signal::KILL);
+    kill_process(Pid::from_raw(guardian().unwrap().cast_signed()).unwrap(), Signal::KILL).unwrap();
+    first.ends();
+    let next = serve(&sandbox, "--enforce");
+    eventually("the next service knows it", || state(&sandbox, &mask)["enforced"] == true);
+    assert_eq!(allowed(next.pid()), rest);
+    held.ends().ok();
+    eventually("it is over", || homes.groups().is_empty());
+    next.signal(Signal::TERM);
+    next.ends();
+    until_given_back(&homes, &[], &shape.cpus());
+}

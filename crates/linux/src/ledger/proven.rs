@@ -1,0 +1,73 @@
+//! Holds as the kernel alone shows them: the locks of open descriptors, and the processes that have
+//! these descriptors.
+//!
+//! The records beside the locks are a claim that any user can write. A privileged process that acts
+//! on holds must not read them: it reads which descriptions lock which bytes. That takes the right
+//! to read other users' descriptors (root).
+
+use super::error::LedgerError;
+use super::layout::HoldId;
+use super::level::Level;
+use super::listing::Listing;
+use super::map::LockTable;
+use super::view::LedgerView;
+use std::collections::BTreeMap;
+use std::fs;
+use trimtab_core::set::CpuSet;
+
+/// A hold with facts of the kernel alone.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct ProvenHold {
+    /// The number that its description locks.
+    pub id: HoldId,
+    /// The CPUs that its description locks exclusively.
+    pub exclusive: CpuSet,
+    /// The CPUs that its description shares.
+    pub shared: CpuSet,
+    /// The processes that have a descriptor of the description.
+    pub lockers: Vec<u32>,
+}
+
+impl LedgerView {
+    /// Returns the holds of a level. Reads the descriptors of all processes. A description with
+    /// locks of CPUs and without the number of a hold is a launch in progress, or none of ours, and
+    /// is left out.
+    ///
+    /// # Errors
+    /// [`LedgerError::CpuOutOfRange`].
+    pub fn proven(&self, level: Level, within: &CpuSet) -> Result<Vec<ProvenHold>, LedgerError> {
+        let mut found: BTreeMap<(HoldId, String), ProvenHold> = BTreeMap::new();
+        let entries = fs::read_dir(&self.place.proc_root).into_iter().flatten().flatten();
+        for pid in entries.filter_map(|entry| entry.file_name().to_str()?.parse::<u32>().ok()) {
+            for listing in Listing::of_each_descriptor(&self.place.proc_root, pid) {
+                let locks = listing.of_inode(self.identity);
+                let Some(id) = HoldId::locked(&locks, self.place.tag) else { continue };
+                let map = self.place.map(LockTable::Listed(&locks), level, within)?;
+                if map.exclusive.is_empty() && map.shared.is_empty() {
+                    continue;
+                }
+                // Descriptors of one description have the same locks; a description that pretends
+                // to be another hold has other CPUs, because those are locked.
+                let key = (id, format!("{} {}", map.exclusive, map.shared));
+                let (exclusive, shared) = (map.exclusive, map.shared);
+                let fresh = ProvenHold { id, exclusive, shared, lockers: Vec::new() };
+                let hold = found.entry(key).or_insert(fresh);
+                if hold.lockers.last() != Some(&pid) {
+                    hold.lockers.push(pid);
+                }
+            }
+        }
+        Ok(found.into_values().collect())
+    }
+
+    /// Returns whether a hold with this number lives and all of these CPUs are locked exclusively,
+    /// by any process. A program that closed the descriptors which it does not know still has the
+    /// locks, by a mapping, and no descriptor shows them.
+    ///
+    /// # Errors
+    /// [`LedgerError::CpuOutOfRange`], [`LedgerError::Io`].
+    pub fn vouches(&self, number: u64, level: Level, cpus: &CpuSet) -> Result<bool, LedgerError> {
+        let Some(id) = HoldId::new(number) else { return Ok(false) };
+        Ok(!cpus.is_empty() && self.is_alive(id)? && cpus.is_subset(&self.map(level, cpus)?.exclusive))
+    }
+}
