@@ -88,6 +88,7 @@ fn options(world: &World, args: &RunArgs, situation: &Situation) -> Result<Optio
         kind: place.kind.clone(),
         mem: place.mem.clone(),
         mem_size: place.mem_size,
+        visible_devices: place.visible_devices,
         thp: place.thp,
         nest: place.nest.clone(),
         nest_roots: run.nest_roots,

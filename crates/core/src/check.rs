@@ -64,6 +64,8 @@ pub enum PlanFinding {
     StrideBroken(Level),
     /// Cores of several kinds are used, although one kind was requested and had enough cores.
     MixedKinds,
+    /// CPUs have a smaller last-level cache than others, although the largest was requested.
+    SmallerCache(CpuSet),
     /// Cores without local memory are used, although free cores with local memory would have met
     /// the request.
     NoLocalMemory {
@@ -89,12 +91,27 @@ pub enum PlanFinding {
         /// Requested bytes.
         asked: u64,
     },
+    /// The plan holds another amount of memory than the requested one.
+    MemoryHold {
+        /// Requested bytes.
+        asked: u64,
+        /// Bytes that the plan holds.
+        held: u64,
+    },
     /// The node of the cores does not have the requested memory, although another node has it, and
     /// enough free cores.
     RoomElsewhere {
         /// Node of the cores.
         nodes: NodeSet,
         /// The other node.
+        other: crate::ids::OsNode,
+    },
+    /// The cores are on a node with slower memory than another one, which would have served
+    /// equally.
+    SlowerMemory {
+        /// Node of the cores.
+        node: crate::ids::OsNode,
+        /// The faster node.
         other: crate::ids::OsNode,
     },
     /// The memory policy names nodes that do not exist or may not be used.
@@ -124,6 +141,7 @@ impl fmt::Display for PlanFinding {
             }
             Self::StrideBroken(level) => write!(f, "two slots share a {level}"),
             Self::MixedKinds => write!(f, "core kinds are mixed although one kind would do"),
+            Self::SmallerCache(cpus) => write!(f, "CPUs {cpus} do not have the largest last-level cache"),
             Self::NoLocalMemory { cpus, free } => {
                 write!(f, "CPUs {cpus} have no memory of their own, while CPUs {free} have some and are free")
             }
@@ -133,10 +151,19 @@ impl fmt::Display for PlanFinding {
             Self::NoRoom { nodes, room, asked } => {
                 write!(f, "node {nodes} has {room} bytes of memory for the {asked} that are asked for")
             }
+            Self::MemoryHold { asked, held } => {
+                write!(f, "the plan holds {held} bytes of memory instead of {asked}")
+            }
             Self::RoomElsewhere { nodes, other } => {
                 write!(
                     f,
                     "node {nodes} lacks the memory asked for, while node {other} has it and enough free cores"
+                )
+            }
+            Self::SlowerMemory { node, other } => {
+                write!(
+                    f,
+                    "the memory of node {node} is slower than that of node {other}, which is as good otherwise"
                 )
             }
             Self::NoSuchNode(node) => write!(f, "memory node {node} does not exist or may not be used"),
@@ -252,6 +279,18 @@ impl fmt::Display for NestFinding {
 /// correct plan.
 pub fn check(machine: &Machine, request: &Request, taken: &Taken, plan: &Plan) -> Vec<PlanFinding> {
     let mut findings = Vec::new();
+    let restricted;
+    let request = if request.kind == KindChoice::LargestCache {
+        let largest = largest_cache(machine);
+        let smaller = plan.mask.difference(&largest);
+        findings.extend((!smaller.is_empty()).then_some(PlanFinding::SmallerCache(smaller)));
+        let cpus =
+            request.cpus.as_ref().map_or_else(|| largest.clone(), |named| named.intersection(&largest));
+        restricted = Request { cpus: Some(cpus), kind: KindChoice::Any, ..request.clone() };
+        &restricted
+    } else {
+        request
+    };
     if plan.slots.is_empty() {
         findings.push(PlanFinding::Empty);
     }
@@ -300,6 +339,7 @@ pub fn check(machine: &Machine, request: &Request, taken: &Taken, plan: &Plan) -
     kinds(machine, request, taken, &cores, &mut findings);
     findings.extend(local_memory::check(machine, request, taken, &cores));
     findings.extend(local_memory::check_room(machine, request, taken, plan, &cores));
+    findings.extend(local_memory::check_speed(machine, request, taken, plan, &cores));
     for node in plan.memory.nodes.iter() {
         let exists = machine.nodes().iter().any(|known| known.os == node);
         if !exists || taken.mems.as_ref().is_some_and(|mems| !mems.contains(node)) {
@@ -310,6 +350,20 @@ pub fn check(machine: &Machine, request: &Request, taken: &Taken, plan: &Plan) -
         findings.push(PlanFinding::Threads(plan.threads));
     }
     findings
+}
+
+/// Returns the CPUs below the largest of the outermost caches, from the parts of the machine.
+fn largest_cache(machine: &Machine) -> CpuSet {
+    let parts = machine.parts();
+    let size = |at: u32| {
+        let around = parts.caches.iter().filter(|cache| {
+            at >= cache.first && u64::from(at) < u64::from(cache.first) + u64::from(cache.count)
+        });
+        around.max_by_key(|cache| (cache.level == Level::L3, cache.count)).map_or(0, |cache| cache.bytes)
+    };
+    let sizes: Vec<(OsCpu, u64)> = (0..).zip(&parts.pus).map(|(at, &cpu)| (cpu, size(at))).collect();
+    let largest = sizes.iter().map(|(_, size)| *size).max().unwrap_or(0);
+    sizes.into_iter().filter(|(_, size)| *size == largest).map(|(cpu, _)| cpu).collect()
 }
 
 fn core_index(machine: &Machine, cpu: OsCpu) -> Option<u32> {

@@ -3,9 +3,9 @@
 //! Problem: a cached model is wrong after a boot or a hot-plug. A stored tuning is wrong on another
 //! processor or kernel, but valid after a boot. Idea: two fingerprints from the same files of the
 //! kernel. The *state* ([`BOOT_ID`], [`CPUS_ONLINE`], [`NODES_ONLINE`], [`NODES_WITH_CPUS`]: four
-//! small reads, as each launch needs it) is valid until something changes. The [`hardware`] is the
-//! same after each boot: processor, CPUs and nodes that are online, caches of CPU 0 with the CPUs
-//! that share them, and the kernel's release.
+//! small reads, as each launch needs it, and the amount of memory) is valid until something
+//! changes. The [`hardware`] is the same after each boot: processor, CPUs and nodes that are
+//! online, caches of CPU 0 with the CPUs that share them, and the kernel's release.
 //!
 //! Properties: the read function is an argument; equal files give equal texts; the text is compared
 //! and hashed, never parsed.

@@ -42,7 +42,7 @@ pub(crate) fn devices(topology: &Topology) -> Vec<Device> {
             // Outside PCI only the primary name of a display counts: there is no function to join
             // the others.
             if kind != DeviceKind::Gpu || name.starts_with("card") {
-                devices.push(Device { kind, name, address: None, cpus: near(object) });
+                devices.push(Device { kind, name, address: None, vendor: None, cpus: near(object) });
             }
         }
     }
@@ -58,7 +58,14 @@ fn of_function(function: &TopologyObject, about: &PCIDeviceAttributes) -> Vec<De
         about.bus_device(),
         about.function()
     );
-    let device = |kind, name| Device { kind, name, address: Some(address.clone()), cpus: near(function) };
+    let device = |kind, name| Device {
+        kind,
+        name,
+        address: Some(address.clone()),
+        // Files that were made without the right to read it have 0.
+        vendor: Some(about.vendor_id()).filter(|&vendor| vendor != 0),
+        cpus: near(function),
+    };
     let mut inside = Vec::new();
     os_devices(function, &mut inside);
     let by_class = match (about.class_id() >> 8, about.class_id()) {

@@ -153,6 +153,8 @@ fn parts(topology: &Topology, nodes_with_cpus: Option<&NodeSet>) -> Result<Parts
         pus: runs.pus().to_vec(),
         domains: objects::domains(topology, &runs),
         distances: memory::distances(topology, &nodes),
+        caches: objects::caches(topology, &runs),
+        memory_speeds: memory::speeds(topology),
         nodes,
         kinds: processor::kinds(topology),
         devices: devices::devices(topology),

@@ -16,7 +16,7 @@ use hwlocality::object::types::ObjectType;
 use std::ops::Range;
 use trimtab_core::ids::{Id, OsNode};
 use trimtab_core::set::NodeSet;
-use trimtab_core::topology::{NodePart, Tier};
+use trimtab_core::topology::{MemorySpeed, NodePart, Tier};
 
 /// A node as hwloc shows it.
 struct SeenNode<'t> {
@@ -161,10 +161,26 @@ fn is_on_package(topology: &Topology, node: &SeenNode<'_>) -> bool {
     })
 }
 
+/// Returns the speeds of the nodes that have any in the firmware's table.
+pub(crate) fn speeds(topology: &Topology) -> Vec<MemorySpeed> {
+    let of = |object: &TopologyObject| {
+        let node = OsNode::from_index(object.os_index()?);
+        let (bandwidth, latency) = (bandwidth(topology, object), latency(topology, object));
+        (bandwidth.is_some() || latency.is_some()).then_some(MemorySpeed { node, bandwidth, latency })
+    };
+    topology.objects_with_type(ObjectType::NUMANode).filter_map(of).collect()
+}
+
 /// Returns the bandwidth to a node from the nearest initiator, in MB/s.
 fn bandwidth(topology: &Topology, object: &TopologyObject) -> Option<u64> {
     let (_, values) = MemoryAttribute::bandwidth(topology).initiators(object).ok()?;
     values.into_iter().max()
+}
+
+/// Returns the latency of a node from the nearest initiator, in nanoseconds.
+fn latency(topology: &Topology, object: &TopologyObject) -> Option<u64> {
+    let (_, values) = MemoryAttribute::latency(topology).initiators(object).ok()?;
+    values.into_iter().min()
 }
 
 fn bytes(object: &TopologyObject) -> Option<u64> {

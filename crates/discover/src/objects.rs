@@ -2,8 +2,9 @@
 
 use crate::runs::{Runs, cpus_of};
 use hwlocality::Topology;
+use hwlocality::object::attributes::ObjectAttributes;
 use hwlocality::object::types::ObjectType;
-use trimtab_core::topology::{Domain, Level, Machine, MachineError, Parts};
+use trimtab_core::topology::{CachePart, Domain, Level, Machine, MachineError, Parts};
 
 /// Returns every object with a level of the model, as runs of PUs.
 pub(crate) fn domains(topology: &Topology, runs: &Runs) -> Vec<Domain> {
@@ -20,6 +21,25 @@ pub(crate) fn domains(topology: &Topology, runs: &Runs) -> Vec<Domain> {
         }));
     }
     domains
+}
+
+/// Returns the sizes of the last-level caches, as far as they are known: the third-level caches,
+/// and the second-level ones outside of these. Each start reads them, so there are no others.
+pub(crate) fn caches(topology: &Topology, runs: &Runs) -> Vec<CachePart> {
+    let mut caches = Vec::new();
+    for object in topology.normal_objects() {
+        let Some(level @ (Level::L3 | Level::L2)) = level(object.object_type()) else { continue };
+        let inside = object.ancestors().any(|above| above.object_type() == ObjectType::L3Cache);
+        if level == Level::L2 && inside {
+            continue;
+        }
+        let Some(ObjectAttributes::Cache(about)) = object.attributes() else { continue };
+        let Some(bytes) = about.size().map(u64::from) else { continue };
+        if let [run] = runs.split(&cpus_of(object)).as_slice() {
+            caches.push(CachePart { level, first: run.start, count: run.end - run.start, bytes });
+        }
+    }
+    caches
 }
 
 /// Returns the model's level for one of hwloc's types. First-level caches are as private as cores,

@@ -11,7 +11,7 @@ use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use trimtab_core::ids::{Id, NodeId, OsCpu, OsNode, Pu};
-use trimtab_core::topology::{DeviceKind, Level, Machine, Tier};
+use trimtab_core::topology::{DeviceKind, Level, Machine, Tier, each_device};
 use trimtab_linux::machine::from_xml;
 
 const HELPER: &str = env!("CARGO_BIN_EXE_trimtab-discover");
@@ -321,4 +321,60 @@ fn the_processor_is_known() {
     assert!(!epyc.cpu().shares_fpu_by_l2());
     assert_eq!(epyc.cpu().vendor.as_deref(), Some("AuthenticAMD"));
     assert_eq!(epyc.cpu().family, Some(0x17));
+}
+
+#[test]
+fn sizes_of_caches_and_speeds_of_memory_are_known_where_the_file_has_them() {
+    let Some(tiers) = machine("fakeheteromemtiers") else { return };
+    let speeds: Vec<_> = tiers.nodes().iter().map(|node| (node.os.0, node.bandwidth, node.latency)).collect();
+    let fast = |mb: u64| Some(mb);
+    assert_eq!(
+        speeds,
+        [
+            (0, fast(1_000), None),
+            (1, fast(1_000), None),
+            (2, fast(10_000), None),
+            (4, fast(10_000), None),
+            (6, fast(100), None),
+            (8, fast(100), None),
+            (9, fast(100), None)
+        ]
+    );
+    // Four cores share second-level caches, and four have none: their size is unknown, not 0.
+    let uneven = machine("8em64t-2s4c-asymcaches").unwrap();
+    let sizes: Vec<Option<u64>> =
+        uneven.llcs().iter().map(|llc| llc.bytes.map(|bytes| bytes >> 20)).collect();
+    assert!(sizes.contains(&Some(4)) && sizes.contains(&None), "{sizes:?}");
+    assert_eq!(uneven.largest_cache(), None);
+    for row in index().unwrap() {
+        let machine = machine(&row["name"]).unwrap();
+        let equal = machine.llcs().windows(2).all(|pair| pair[0].bytes == pair[1].bytes);
+        if equal && machine.llcs()[0].bytes.is_some() {
+            assert_eq!(machine.largest_cache(), Some(machine.cpus()), "{}", row["name"]);
+        }
+        for node in machine.nodes().iter().filter(|_| row["memattrs"] == "0") {
+            assert_eq!((node.bandwidth, node.latency), (None, None), "{}", row["name"]);
+        }
+    }
+    let zen = machine("AMD-19h-Zen4-2xEpyc-9654").unwrap();
+    assert!(zen.llcs().iter().all(|llc| llc.bytes == Some(32 << 20)));
+}
+
+#[test]
+fn makers_of_accelerators_are_known_and_those_with_the_most_are_dealt() {
+    let Some(tioga) = machine("eas-tioga") else { return };
+    let each = each_device(&tioga, DeviceKind::Gpu);
+    assert!(each.len() == 8 && each.iter().all(|(_, device)| device.vendor == Some(0x1002)));
+    let power = machine("nvidiagpunumanodes").unwrap();
+    let unknown = each_device(&power, DeviceKind::Gpu);
+    assert!(unknown.len() == 6 && unknown.iter().all(|(_, device)| device.vendor.is_none()));
+    // An integrated one beside four of another maker keeps its number, and is not dealt.
+    let mut parts = tioga.parts().clone();
+    let mut integrated = parts.devices.iter().find(|device| device.kind == DeviceKind::Gpu).unwrap().clone();
+    integrated.vendor = Some(0x8086);
+    parts.devices.insert(0, integrated);
+    let mixed = Machine::build(parts).unwrap();
+    let numbers: Vec<u32> = each_device(&mixed, DeviceKind::Gpu).iter().map(|(number, _)| *number).collect();
+    assert_eq!(numbers, [1, 2, 3, 4, 5, 6, 7, 8]);
+    assert!(each_device(&machine("cxlmem+dax.v2").unwrap(), DeviceKind::Gpu).is_empty());
 }

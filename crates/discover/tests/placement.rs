@@ -14,11 +14,13 @@ use trimtab_core::check::check;
 use trimtab_core::hash::fnv1a;
 use trimtab_core::ids::{Id, NodeId, OsCpu, OsNode};
 use trimtab_core::place::{
-    Amount, KindChoice, MemoryRequest, MemorySize, NearDevice, PlaceError, Plan, Request, Shape, Slot, Smt,
-    Strategy, Stride, Taken, plan,
+    Amount, DealtDevice, KindChoice, MemoryRequest, MemorySize, NearDevice, PlaceError, Plan, Request, Shape,
+    Slot, Smt, Strategy, Stride, Taken, deal, part, plan,
 };
 use trimtab_core::set::{CpuSet, NodeSet};
-use trimtab_core::topology::{Core, Level, Machine, Marks, Node, draw};
+use trimtab_core::topology::{
+    Core, DeviceKind, Level, Machine, Marks, MemorySpeed, Node, NodePart, draw, each_device,
+};
 
 fn strategies() -> Vec<Strategy> {
     let mut strategies = vec![Strategy::Compact, Strategy::Scatter, Strategy::Balanced];
@@ -216,6 +218,16 @@ fn variants(machine: &Machine, seed: u8) -> Vec<Machine> {
         with(&|at| Some(if random(at, 1).is_multiple_of(3) { 0 } else { 64 << 30 }), None),
         with(&|at| Some((1 + random(at, 2) % 64) << 30), None),
     ];
+    // Speeds of all nodes, or of all but one.
+    let mut parts = machine.parts().clone();
+    let speed = |(at, node): (usize, &NodePart)| MemorySpeed {
+        node: node.os,
+        bandwidth: (!seed.is_multiple_of(3) || at > 0).then(|| 1 + random(at, 9) % 4),
+        latency: Some(1 + random(at, 10) % 4),
+    };
+    parts.memory_speeds = parts.nodes.iter().enumerate().map(speed).collect();
+    parts.nodes.iter_mut().for_each(|node| node.bytes = Some(64 << 30));
+    variants.push(Machine::build(parts).unwrap());
     if nodes > 1 {
         let missing = usize::try_from(random(0, 3)).unwrap() % nodes;
         variants.push(with(&|_| Some(64 << 30), Some(missing)));
@@ -234,8 +246,16 @@ fn some_free(machine: &Machine, seed: u8) -> BTreeMap<OsNode, u64> {
     examined.filter_map(free).collect()
 }
 
-/// Requests for memory and devices, on machines with memoryless, missing, unequal and full nodes:
-/// plans pass the checker, and refusals for memory are true.
+/// Returns memory that others hold on about a third of the nodes.
+fn some_held(machine: &Machine, seed: u8) -> BTreeMap<OsNode, u64> {
+    let random = |os: OsNode, salt: u8| mix(&[seed, salt], os.0);
+    let holding = machine.nodes().iter().filter(|node| random(node.os, 7).is_multiple_of(3));
+    holding.map(|node| (node.os, (random(node.os, 8) % 40) << 30)).collect()
+}
+
+/// Requests for memory and devices, on machines with memoryless, missing, unequal and full nodes,
+/// and with nodes of which others hold memory: plans pass the checker, and refusals for memory are
+/// true.
 #[test]
 fn plans_by_memory_and_devices_are_right_on_every_machine() {
     let (mut planned, mut refused) = (0, 0);
@@ -245,13 +265,14 @@ fn plans_by_memory_and_devices_are_right_on_every_machine() {
             continue; // the checker is naive
         }
         for machine in variants(&machine, seed) {
-            let taken =
-                Taken { free_memory: some_free(&machine, seed), ..surroundings(&machine, seed).remove(1) };
-            let devices = machine
-                .devices()
-                .iter()
-                .step_by(5)
-                .map(|device| Some(NearDevice { name: device.name.clone(), cpus: device.cpus.clone() }));
+            let taken = Taken {
+                free_memory: some_free(&machine, seed),
+                held_memory: some_held(&machine, seed),
+                ..surroundings(&machine, seed).remove(1)
+            };
+            let devices = machine.devices().iter().step_by(5).map(|device| {
+                Some(NearDevice { name: device.name.clone(), cpus: device.cpus.clone(), each: Vec::new() })
+            });
             let devices: Vec<_> = devices.chain([None]).collect();
             let mut turn = 0;
             for amount in amounts(machine.cores().len()) {
@@ -266,15 +287,17 @@ fn plans_by_memory_and_devices_are_right_on_every_machine() {
                         Ok(made) => {
                             let findings = check(&machine, &request, &taken, &made);
                             assert!(findings.is_empty(), "{name}: {request:?}\n{findings:?}\n{made:?}");
+                            let held: u64 = made.memory_hold.iter().map(|memory| memory.bytes).sum();
+                            assert_eq!(held, size.map_or(0, |size| size.0), "{name}: {made:?}");
                             planned += 1;
                         }
                         Err(PlaceError::NoRoom { asked, .. }) => {
-                            let room: u64 = machine
-                                .nodes()
-                                .iter()
-                                .filter(|node| !node.cores.is_empty())
-                                .map(|node| taken.free_memory.get(&node.os).copied().or(node.bytes).unwrap())
-                                .sum();
+                            let room = |node: &Node| {
+                                let free = taken.free_memory.get(&node.os).copied().or(node.bytes).unwrap();
+                                free.saturating_sub(taken.held_memory.get(&node.os).copied().unwrap_or(0))
+                            };
+                            let with_cores = machine.nodes().iter().filter(|node| !node.cores.is_empty());
+                            let room: u64 = with_cores.map(room).sum();
                             // A full node's memory, less than a fiftieth of 64 GiB, does not count.
                             let lost = machine.nodes().len() as u64 * (64 << 30) / 50;
                             assert!(room < asked.0 + lost, "{name}: {room} {asked}");
@@ -301,7 +324,11 @@ fn near_a_device_means_its_cpus_first() {
             for n in [1, count / 2, count, count + 1, count + 5] {
                 let request = Request {
                     amount: Amount::Cores(u32::try_from(n).unwrap()),
-                    near: Some(NearDevice { name: device.name.clone(), cpus: device.cpus.clone() }),
+                    near: Some(NearDevice {
+                        name: device.name.clone(),
+                        cpus: device.cpus.clone(),
+                        each: Vec::new(),
+                    }),
                     kind: KindChoice::Any,
                     ..Request::default()
                 };
@@ -313,6 +340,53 @@ fn near_a_device_means_its_cpus_first() {
         }
     }
     assert!(tried > 50 || captured().is_empty(), "{tried}");
+}
+
+/// On every machine with accelerators, each rank has as many cores near its own as any distribution
+/// of equally many cores could give it: no two ranks would both gain by an exchange, and no free
+/// core is nearer. On a machine with crossed numbers, rank by rank.
+#[test]
+fn ranks_get_the_cores_near_their_accelerators() {
+    let mut tried = 0;
+    for (name, machine) in captured() {
+        let each = each_device(&machine, DeviceKind::Gpu);
+        let dealt: Vec<DealtDevice> = (0..)
+            .zip(&each)
+            .map(|(index, (number, device))| DealtDevice {
+                name: format!("gpu:{number}"),
+                cpus: device.cpus.clone(),
+                vendor: device.vendor,
+                index,
+            })
+            .collect();
+        if dealt.iter().all(|device| device.cpus.is_empty()) {
+            continue;
+        }
+        let request = Request { kind: KindChoice::Any, smt: Smt::All, ..Request::default() };
+        let whole = plan(&machine, &request, &Taken::nothing(machine.cpus())).unwrap();
+        let counts = [2, 3, u32::try_from(dealt.len()).unwrap(), 16];
+        // More ranks than cores share cores in turn.
+        for of in counts.into_iter().filter(|&of| machine.cores().len() >= of as usize) {
+            let parts: Vec<Plan> = (0..of).map(|rank| part(&machine, &whole, rank, of, &dealt)).collect();
+            let near = |rank: usize| deal::near(deal::of_rank(&dealt, u32::try_from(rank).unwrap(), of));
+            let union = parts.iter().fold(CpuSet::new(), |all, part| all.union(&part.mask));
+            assert_eq!(union, whole.mask, "{name}: {of}");
+            for (a, b) in (0..parts.len()).flat_map(|a| (0..a).map(move |b| (a, b))) {
+                let gains = |own: usize, other: usize| {
+                    parts[own].mask.difference(&near(own)).intersects(&near(other).difference(&near(own)))
+                };
+                assert!(!(gains(a, b) && gains(b, a)), "{name}: {of}: ranks {a} and {b}");
+            }
+            tried += 1;
+        }
+        if name == "eas-tioga" {
+            for (rank, device) in (0..).zip(&dealt) {
+                let own = part(&machine, &whole, rank, 8, &dealt);
+                assert_eq!(own.mask, device.cpus, "rank {rank}");
+            }
+        }
+    }
+    assert!(tried > 8 || captured().is_empty(), "{tried}");
 }
 
 /// The node that a request for memory gets is one that has it, by trying every set of nodes.

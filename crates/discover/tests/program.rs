@@ -82,6 +82,36 @@ fn a_file_is_read_and_printed_for_people_too() {
 }
 
 #[test]
+fn caches_of_a_processor_with_one_stacked_die_have_their_sizes() {
+    // Each of the two cores below a third-level cache of its own, as the dies of a 7950X3D.
+    let cache = |at: u32, mebibytes: u32, core: &str| {
+        let cpus = format!("0x0000000{}", at + 1);
+        format!(
+            "<object type=\"L3Cache\" cpuset=\"{cpus}\" complete_cpuset=\"{cpus}\" nodeset=\"0x1\" complete_nodeset=\"0x1\" \
+             gp_index=\"{}\" cache_size=\"{}\" depth=\"3\" cache_linesize=\"64\" cache_associativity=\"16\" cache_type=\"0\">\n{core}\n</object>",
+            30 + at,
+            mebibytes << 20
+        )
+    };
+    let plain = xml();
+    let cores: Vec<&str> = plain.lines().filter(|line| line.starts_with("<object type=\"Core\"")).collect();
+    let stacked = plain.replace(cores[0], &cache(0, 32, cores[0])).replace(cores[1], &cache(1, 96, cores[1]));
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("stacked.xml");
+    for (text, sizes, largest) in
+        [(&stacked, vec![Some(32), Some(96)], Some("1")), (&plain, vec![None], None)]
+    {
+        fs::write(&file, text).unwrap();
+        let out = run(&["xml", file.to_str().unwrap()]);
+        assert!(out.status.success(), "{}", String::from_utf8_lossy(&out.stderr));
+        let machine = decode(&out.stdout, &Key::file()).unwrap();
+        let found: Vec<_> = machine.llcs().iter().map(|llc| llc.bytes.map(|bytes| bytes >> 20)).collect();
+        assert_eq!(found, sizes);
+        assert_eq!(machine.largest_cache().map(|cpus| cpus.to_string()).as_deref(), largest);
+    }
+}
+
+#[test]
 fn every_bad_file_is_refused_in_one_line() {
     let folder = tempfile::tempdir().unwrap();
     let whole = xml();

@@ -259,6 +259,7 @@ impl KeptContainer {
         let mut borrowed = ledger.borrow_from(&[self.keeper.0], &self.hold)?;
         let mut holder = holder(world, watched.target(), &self.hold.holder.label)?;
         holder.since = self.hold.holder.since;
+        holder.memory = self.hold.holder.memory.clone();
         // Only a name is lost if this fails.
         let _ = borrowed.rename(&ledger, holder);
         let about = about((self.kind, &self.id), watched.target(), &self.cpus);

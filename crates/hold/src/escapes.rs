@@ -35,12 +35,7 @@ pub fn escaped(proc: &Path, holds: &[Hold], machine: &CpuSet, users: &Users) -> 
     if holds.is_empty() {
         return Vec::new();
     }
-    let all: Vec<Stat> = process::all(proc)
-        .unwrap_or_default()
-        .into_iter()
-        .filter_map(|pid| process::stat(proc, pid).ok())
-        .filter(|stat| !stat.kernel_thread && !matches!(stat.state, State::Zombie))
-        .collect();
+    let all = processes(proc);
     let parents: BTreeMap<u32, u32> = all.iter().map(|stat| (stat.id, stat.parent.0)).collect();
     let processes = ProcessTable::at(proc);
     let held: Vec<Held> = holds.iter().map(|hold| seen(hold, &processes)).collect();
@@ -63,8 +58,15 @@ pub fn escaped(proc: &Path, holds: &[Hold], machine: &CpuSet, users: &Users) -> 
     escaped
 }
 
+/// Returns the processes that run a program.
+pub(crate) fn processes(proc: &Path) -> Vec<Stat> {
+    let all = process::all(proc).unwrap_or_default().into_iter();
+    let all = all.filter_map(|pid| process::stat(proc, pid).ok());
+    all.filter(|stat| !stat.kernel_thread && !matches!(stat.state, State::Zombie)).collect()
+}
+
 /// Returns a hold with its holder, if that process is visible here under this number.
-fn seen(hold: &Hold, processes: &ProcessTable) -> Held {
+pub(crate) fn seen(hold: &Hold, processes: &ProcessTable) -> Held {
     let there = processes.standing(&hold.holder) == Standing::Running;
     Held { id: hold.id.number(), holder: there.then_some(hold.holder.pid), cpus: hold.cpus.clone() }
 }
@@ -88,7 +90,7 @@ fn holds_for_others(proc: &Path, pid: Pid, id: u64, uid: u32) -> bool {
 }
 
 /// Returns the hold that a process's environment names. Another user's environment cannot be read.
-fn carried(proc: &Path, pid: Pid) -> Option<u64> {
+pub(crate) fn carried(proc: &Path, pid: Pid) -> Option<u64> {
     named(&environment(proc, pid)?)
 }
 

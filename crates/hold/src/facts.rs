@@ -5,9 +5,12 @@
 //! of the plan, the measurements that the decision asks for ([`settle`]).
 
 use crate::foreign_load::Surroundings;
+use crate::held_memory;
 use crate::site_facts::{LedgerPosition, Situation, location, private_ledger};
+use std::collections::BTreeMap;
 use std::ffi::OsString;
 use std::path::Path;
+use trimtab_core::ids::OsNode;
 use trimtab_core::place::waiting::Yield;
 use trimtab_core::place::{FULL_BELOW_PERCENT, foreign_grants, local_rank, shell_script};
 use trimtab_core::set::CpuSet;
@@ -18,7 +21,7 @@ use trimtab_launch::facts::{Answers, BuildFacts, LedgerFacts, Load, Parent};
 use trimtab_launch::{LaunchFacts, LaunchPlan, LaunchRequest, Refusal, Role, decide};
 use trimtab_linux::calibrate::{YieldKind, yield_share};
 use trimtab_linux::launch::{picture, preload_library, preload_library_with_blas};
-use trimtab_linux::ledger::{Ledger, LedgerView, ProcessTable};
+use trimtab_linux::ledger::{Ledger, LedgerError, LedgerView, ProcessTable};
 use trimtab_linux::limits::parent_mask;
 use trimtab_linux::process::{self, Pid};
 use trimtab_linux::program::Program;
@@ -133,16 +136,43 @@ pub fn look_at_ledger(world: &World, request: &LaunchRequest, facts: &mut Launch
     let group = Role::of(request, facts).shared().filter(|_| request.ranks.is_none()).map(|(_, job)| {
         view.find_group(stand.level, &stand.within, job, uid, &ProcessTable::at(&world.proc()))
     });
-    let seen = group.transpose().and_then(|group| Ok((group, view.map(stand.level, &stand.within)?)));
+    let seen = group.transpose().and_then(|group| {
+        let map = view.map(stand.level, &stand.within)?;
+        Ok((group, map, memory_of_others(world, request, facts, &view, &stand)?))
+    });
     match seen {
-        Ok((group, map)) => {
-            let (held, allotment) = (map.held(), group.flatten());
+        Ok((group, map, memory)) => {
+            let (held, allotment) = (map.held(), group.flatten().map(|group| group.cpus));
             let private = private_ledger(world, &view.path());
-            facts.ledger = LedgerFacts { within: stand.within, held, allotment, fault: None, private };
+            facts.ledger =
+                LedgerFacts { within: stand.within, held, memory, allotment, fault: None, private };
         }
         Err(error) => facts.ledger.fault = Some(error.to_string()),
     }
     true
+}
+
+/// Reads the memory that others hold and do not use yet, if the request names an amount. The free
+/// memory is read again after that: pages that are touched in between count as used twice at most,
+/// and never as free.
+///
+/// # Errors
+/// The ledger cannot be read.
+pub fn memory_of_others(
+    world: &World,
+    request: &LaunchRequest,
+    facts: &mut LaunchFacts,
+    view: &LedgerView,
+    position: &LedgerPosition,
+) -> Result<BTreeMap<OsNode, u64>, LedgerError> {
+    if request.place.memory.size.is_none() {
+        return Ok(BTreeMap::new());
+    }
+    let memory = held_memory::of_others(&world.proc(), view, position, &facts.machine.cpus())?;
+    if !memory.is_empty() {
+        look_at_memory(world, request, SurveyMode::Auto, facts);
+    }
+    Ok(memory)
 }
 
 /// Decides, answers the open questions of the decision by measurement, and decides again.

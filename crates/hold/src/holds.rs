@@ -11,7 +11,7 @@ use serde::Serialize;
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 use std::time::Duration;
-use trimtab_core::place::ExclusiveGrant;
+use trimtab_core::place::{ExclusiveGrant, NodeMemory};
 use trimtab_core::queue::QueueRules;
 use trimtab_core::set::CpuSet;
 use trimtab_core::topology::Machine;
@@ -76,6 +76,8 @@ pub struct HoldRow {
     pub hold: String,
     /// Whether a keeper keeps the hold for this process.
     pub delegated: bool,
+    /// Memory of the hold, by node, whether its programs use it already or not.
+    pub memory: Vec<NodeMemory>,
 }
 
 /// A run in the queue.
@@ -191,6 +193,7 @@ fn row(hold: &Hold, processes: &ProcessTable, now: Duration, seen: &Surroundings
         command: holder.label.clone(),
         hold: hold.id.name(),
         delegated: holder.delegated,
+        memory: holder.memory.iter().map(|(&node, &bytes)| NodeMemory { node, bytes }).collect(),
     }
 }
 

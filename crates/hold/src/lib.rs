@@ -32,7 +32,8 @@
 //!    its programs run, [`grower`] does so for a run that grows, [`mod@release`] ends one;
 //!    [`select`] finds it. [`container`] holds cores for containers, before they are started and
 //!    until they end.
-//! 5. [`holds`] and [`escapes`] describe the ledger: holders, and processes outside of their cores.
+//! 5. [`mod@held_memory`] is the memory that others hold.
+//! 6. [`holds`] and [`escapes`] describe the ledger: holders, and processes outside of their cores.
 
 #![forbid(unsafe_code)]
 #![warn(missing_docs)]
@@ -44,6 +45,7 @@ pub mod escapes;
 pub mod facts;
 pub mod foreign_load;
 pub mod grower;
+pub mod held_memory;
 pub mod holds;
 pub mod masks;
 pub mod membership;

@@ -170,6 +170,7 @@ mod tests {
             since: Duration::ZERO,
             label: String::new(),
             delegated: false,
+            memory: std::collections::BTreeMap::new(),
         };
         let of = |pid, holder: &Holder| descends(folder.path(), Pid(pid), holder);
         let inside = holder(7, 71);

@@ -4,14 +4,17 @@
 //! takes a tenth of a second; the lock map is read after, because only then does it stay true until
 //! the cores are taken.
 
-use crate::facts::{granted, look_at_memory};
+use crate::facts::{granted, look_at_memory, memory_of_others};
 use crate::grower;
+use crate::held_memory;
 use crate::queue::{Line, claim, unknown_lockers};
 use crate::site_facts::{LedgerPosition, location, private_ledger};
 use anyhow::anyhow;
 use std::cell::OnceCell;
+use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 use thiserror::Error;
+use trimtab_core::ids::OsNode;
 use trimtab_core::place::PlaceError;
 use trimtab_core::queue::{Applicant, Precedence, QueueRules};
 use trimtab_core::set::CpuSet;
@@ -22,7 +25,7 @@ use trimtab_front::exit::{self, Exit};
 use trimtab_front::process_env::World;
 use trimtab_launch::facts::LedgerFacts;
 use trimtab_launch::{LaunchFacts, LaunchRequest, Refusal, Role, demand, place};
-use trimtab_linux::ledger::{Held, Holder, Ledger, LedgerError, Level, Mode, Planner};
+use trimtab_linux::ledger::{Group, Held, Holder, Ledger, LedgerError, Level, Mode, Planner};
 use trimtab_linux::ledger::{ProcessTable, QueuedRun, TakeError, Ticket};
 
 /// Longest wait for the planner lock. A launch holds it for under a millisecond; a process that
@@ -371,21 +374,23 @@ impl Taking<'_> {
         }
         // Read before the map: a job that ends in between would have no holder to join, and would
         // still block its cores.
-        if let Some(allotment) = self.group(ledger, stand)? {
-            return self.join(facts, ledger, stand, allotment, right);
+        if let Some(group) = self.group(ledger, stand)? {
+            return self.join(facts, ledger, stand, group, right);
         }
         let map = ledger.map(stand.level, &stand.within)?;
+        let memory = memory_of_others(self.world, self.request, facts, ledger, stand)?;
         let (runs, given) = self.precedence(facts, ledger, stand, ticket)?;
         let private = private_ledger(self.world, &ledger.path());
         let held = |held| LedgerFacts {
             within: stand.within.clone(),
             held,
+            memory: memory.clone(),
             private: private.clone(),
             ..LedgerFacts::default()
         };
         facts.ledger = held(map.held().union(&given.kept));
-        let hold = match place(self.request, facts, &self.role) {
-            Ok(placed) => placed.hold,
+        let (hold, memory_hold) = match place(self.request, facts, &self.role) {
+            Ok(placed) => (placed.hold, placed.memory_hold),
             Err(error) => {
                 facts.ledger = held(map.held());
                 let without = !given.kept.is_empty() && place(self.request, facts, &self.role).is_ok();
@@ -410,7 +415,20 @@ impl Taking<'_> {
         if self.role.shared().is_some() {
             facts.ledger.allotment = Some(hold);
         }
-        self.take(ledger, stand, &to_hold, (mode, job), right)
+        let planned_alone = right.is_some();
+        let own: BTreeMap<OsNode, u64> =
+            memory_hold.into_iter().map(|memory| (memory.node, memory.bytes)).collect();
+        let taken = self.take(ledger, stand, &to_hold, (mode, job), own.clone(), right)?;
+        // Locks keep two launches from the same CPUs, and only the right to plan keeps them from
+        // the same memory. Without it, both look once more, and one that sees the other tries
+        // again.
+        if !planned_alone && !own.is_empty() && matches!(taken, Attempt::Done(Some(_))) {
+            let all = held_memory::of_others(&self.world.proc(), ledger, stand, &facts.machine.cpus())?;
+            if has_grown(&memory, &own, &all) {
+                return Ok(Attempt::Again);
+            }
+        }
+        Ok(taken)
     }
 
     /// Returns the processes of this machine, as this process sees them.
@@ -418,8 +436,8 @@ impl Taking<'_> {
         self.processes.get_or_init(|| ProcessTable::at(&self.world.proc()))
     }
 
-    /// Returns the CPUs that the ranks of this job already hold.
-    fn group(&self, ledger: &Ledger, stand: &LedgerPosition) -> Result<Option<CpuSet>, LedgerError> {
+    /// Returns what the ranks of this job already hold.
+    fn group(&self, ledger: &Ledger, stand: &LedgerPosition) -> Result<Option<Group>, LedgerError> {
         let Some((_, job)) = self.role.shared() else { return Ok(None) };
         let uid = rustix::process::getuid().as_raw();
         ledger.find_group(stand.level, &stand.within, job, uid, self.processes())
@@ -431,11 +449,12 @@ impl Taking<'_> {
         facts: &mut LaunchFacts,
         ledger: &Ledger,
         stand: &LedgerPosition,
-        allotment: CpuSet,
+        group: Group,
         right: Option<Planner>,
     ) -> Result<Attempt, LedgerError> {
         let job = self.role.shared().map_or(0, |(_, job)| job);
-        let taken = self.take(ledger, stand, &allotment, (Mode::Shared, job), right)?;
+        let Group { cpus: allotment, memory } = group;
+        let taken = self.take(ledger, stand, &allotment, (Mode::Shared, job), memory, right)?;
         facts.ledger = LedgerFacts {
             within: stand.within.clone(),
             allotment: Some(allotment),
@@ -445,19 +464,23 @@ impl Taking<'_> {
         Ok(taken)
     }
 
-    /// Takes the CPUs, with the right to plan if this launch has it.
+    /// Takes the CPUs and the memory, with the right to plan if this launch has it.
     fn take(
         &self,
         ledger: &Ledger,
         stand: &LedgerPosition,
         cpus: &CpuSet,
         (mode, job): (Mode, u64),
+        memory: BTreeMap<OsNode, u64>,
         right: Option<Planner>,
     ) -> Result<Attempt, LedgerError> {
         let since = self.world.now();
         let holder = match &self.order.holder {
-            Some(holder) => Holder { job, since, ..holder.clone() },
-            None => self.processes().this_process(job, since, self.order.label)?,
+            Some(holder) => Holder { job, since, memory, ..holder.clone() },
+            None => {
+                let own = self.processes().this_process(job, since, self.order.label)?;
+                Holder { memory, ..own }
+            }
         };
         let taken = match right {
             Some(right) => ledger.take_planned(right, cpus, mode, &holder),
@@ -470,6 +493,18 @@ impl Taking<'_> {
             Err(_) => Ok(Attempt::Again),
         }
     }
+}
+
+/// Returns whether others hold more memory than a plan assumed. `all` is what the ledger has now,
+/// with the launch's own memory, which is kept in mebibytes.
+fn has_grown(
+    assumed: &BTreeMap<OsNode, u64>,
+    own: &BTreeMap<OsNode, u64>,
+    all: &BTreeMap<OsNode, u64>,
+) -> bool {
+    let of = |memory: &BTreeMap<OsNode, u64>, node| memory.get(node).copied().unwrap_or(0);
+    let most = |node| of(assumed, node).saturating_add(of(own, node)).saturating_add(1 << 20);
+    all.iter().any(|(node, &bytes)| bytes > most(node))
 }
 
 /// Notes in the facts that nothing can be reserved.

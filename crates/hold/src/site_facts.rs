@@ -6,9 +6,9 @@ use crate::site::Policy;
 use anyhow::{Context, Result};
 use std::path::Path;
 use trimtab_agent::paths::LEDGER;
-use trimtab_core::place::{NearDevice, Reason, Taken};
+use trimtab_core::place::{DealtDevice, NearDevice, Reason, Taken};
 use trimtab_core::set::CpuSet;
-use trimtab_core::topology::{CpuNames, DeviceName, Machine, known_devices};
+use trimtab_core::topology::{CpuNames, Device, DeviceKind, DeviceName, Machine, each_device, known_devices};
 use trimtab_front::machine::{Model, Which};
 use trimtab_front::process_env::World;
 use trimtab_launch::Refusal;
@@ -120,7 +120,23 @@ impl Situation {
                 .map_err(|error| refused(error.to_string()))?
                 .intersection(&self.machine.cpus()),
         };
-        Ok(NearDevice { name: name.to_string(), cpus })
+        let each = match name {
+            DeviceName::Each(kind) => self.each(*kind),
+            _ => Vec::new(),
+        };
+        Ok(NearDevice { name: name.to_string(), cpus, each })
+    }
+
+    /// Returns the devices of a kind that are dealt to ranks.
+    fn each(&self, kind: DeviceKind) -> Vec<DealtDevice> {
+        let each = each_device(&self.machine, kind);
+        let dealt = |(index, (number, device)): (u32, &(u32, &Device))| DealtDevice {
+            name: DeviceName::Numbered(kind, *number).to_string(),
+            cpus: device.cpus.intersection(&self.machine.cpus()),
+            vendor: device.vendor,
+            index,
+        };
+        (0..).zip(&each).map(dealt).collect()
     }
 
     fn reserve_for_system(&mut self) {

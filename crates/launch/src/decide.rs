@@ -20,7 +20,7 @@ use crate::ranks::Role;
 use crate::reason::{LaunchReason, Topic};
 use crate::refusal::Refusal;
 use crate::request::{LaunchRequest, Sourced};
-use crate::{spin, tell};
+use crate::{devices, spin, tell};
 use trimtab_core::balance::Kind;
 use trimtab_core::handoff::{Missed, Pin};
 use trimtab_core::place::runtimes::{BINDING_VARIABLES, Runtime};
@@ -97,6 +97,9 @@ pub fn decide(request: &LaunchRequest, facts: &LaunchFacts) -> Result<LaunchPlan
         variables.extend(preload::changed(&variables, &preload, facts.pid));
     }
     variables.extend(of_launchers);
+    let (of_devices, told) = devices::decide(request, &role);
+    reasons.extend(told);
+    variables.extend(of_devices);
     preload::count_sync(request, facts, &mut variables);
     // The budget of a run that grows begins with its cores, not with the threads that it may use
     // later.

@@ -30,7 +30,13 @@ pub fn demand(request: &LaunchRequest, facts: &LaunchFacts, within: &CpuSet) -> 
     if let Some(named) = &asked.cpus {
         cpus = cpus.intersection(named);
     }
-    let any_kind = facts.machine.kinds().len() <= 1 || asked.kind == KindChoice::Any;
+    if asked.kind == KindChoice::LargestCache
+        && let Some(largest) = facts.machine.largest_cache()
+    {
+        cpus = cpus.intersection(&largest);
+    }
+    let any_kind =
+        facts.machine.kinds().len() <= 1 || matches!(asked.kind, KindChoice::Any | KindChoice::LargestCache);
     let plain = any_kind && request.nest.is_none() && !matches!(asked.strategy, Strategy::Stride(_));
     let cores = match asked.amount {
         Amount::Cores(count) if plain => Some(if asked.or_fewer { 1 } else { count }),

@@ -105,6 +105,9 @@ pub struct LedgerFacts {
     pub within: CpuSet,
     /// CPUs held by others.
     pub held: CpuSet,
+    /// Memory of each node that others hold and do not use yet, in bytes. Only read for a request
+    /// that names an amount of memory.
+    pub memory: BTreeMap<OsNode, u64>,
     /// CPUs that the ranks of this job hold together; `None` until one rank has taken them.
     pub allotment: Option<CpuSet>,
     /// Reason why nothing can be reserved; `None` if reserving works.
@@ -249,6 +252,7 @@ impl LaunchFacts {
             pinned: self.load.pinned.clone(),
             busy: self.load.busy.clone(),
             free_memory: self.load.memory.clone(),
+            held_memory: self.ledger.memory.clone(),
             ..self.bounds.clone()
         }
     }

@@ -69,6 +69,7 @@ mod asked_teams;
 pub mod budget;
 mod decide;
 mod demand;
+mod devices;
 pub mod facts;
 mod family;
 pub mod jobserver;

@@ -182,6 +182,8 @@ pub struct Options {
     pub mem_size: Option<MemorySize>,
     /// Device near which the cores are chosen, as found on the machine.
     pub near: Option<NearDevice>,
+    /// Whether each rank sees only its own of the devices that are dealt to ranks.
+    pub visible_devices: bool,
     /// Huge pages.
     pub thp: Option<Thp>,
     /// Nested teams, as the text of the option.

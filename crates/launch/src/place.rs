@@ -11,8 +11,9 @@ use crate::request::LaunchRequest;
 use std::collections::BTreeSet;
 use trimtab_core::place::nesting::{Tree, narrow};
 use trimtab_core::place::{
-    Amount, GrantedCores, KindChoice, LocalRank, MemoryPlan, MemoryPolicy, MemoryRequest, PlaceError, Plan,
-    Reason, Request, Taken, local_rank, part, plan, stated_in_text, stated_within,
+    Amount, GrantedCores, KindChoice, LocalRank, MemoryPlan, MemoryPolicy, MemoryRequest, NearDevice,
+    NodeMemory, PlaceError, Plan, Reason, Request, Taken, deal, local_rank, part, plan, stated_in_text,
+    stated_within,
 };
 use trimtab_core::set::CpuSet;
 
@@ -31,6 +32,8 @@ pub struct Placed {
     pub parts: Vec<Plan>,
     /// CPUs to reserve.
     pub hold: CpuSet,
+    /// Memory to reserve, by node. Later ranks of a job have none: the first one reserved it.
+    pub memory_hold: Vec<NodeMemory>,
     /// CPUs that the launch could have had.
     pub free: CpuSet,
     /// Cores on which nested teams were placed before the plan was narrowed to the teams.
@@ -68,6 +71,12 @@ pub fn place(request: &LaunchRequest, facts: &LaunchFacts, role: &Role) -> Resul
         asked.or_fewer = true;
     }
     asked.granted = granted(request, facts, role);
+    if let (Role::Bound(LocalRank { rank, of: Some(of), .. }), Some(near)) = (role, &mut asked.near)
+        && !near.each.is_empty()
+    {
+        let own = deal::of_rank(&near.each, *rank, *of).to_vec();
+        *near = NearDevice { name: deal::names(&own), cpus: deal::near(&own), each: Vec::new() };
+    }
     let taken = facts.taken();
     match role.shared() {
         Some((rank, _)) => of_rank(facts, &asked, &taken, rank, request.is_of_own_ranks()),
@@ -100,10 +109,11 @@ fn alone(
     let usual = plan(&facts.machine, &asked, &taken)?;
     let (asked, mut plan) =
         as_many_as_stated(request, facts, &asked, &taken, &usual).unwrap_or((asked, usual));
-    let hold = plan.hold.clone();
+    let (hold, memory_hold) = (plan.hold.clone(), plan.memory_hold.clone());
     explain(facts, &mut plan);
     let free = taken.allowed.difference(&taken.held);
-    Ok(Placed { request: asked, taken, plan, whole: None, parts: Vec::new(), hold, free, wide })
+    let (whole, parts) = (None, Vec::new());
+    Ok(Placed { request: asked, taken, plan, whole, parts, hold, memory_hold, free, wide })
 }
 
 /// Returns a plan with a core for each thread that the command line states, busy ones too, if
@@ -147,9 +157,14 @@ fn of_rank(
     rank: &LocalRank,
     own_ranks: bool,
 ) -> Result<Placed, PlaceError> {
-    let allotment = match &facts.ledger.allotment {
-        Some(allotment) => allotment.clone(),
-        None => allotment(facts, asked, taken, rank.of.unwrap_or(1), own_ranks)?.hold,
+    let (allotment, memory_hold) = match &facts.ledger.allotment {
+        Some(allotment) => (allotment.clone(), Vec::new()),
+        None => {
+            let of = rank.of.unwrap_or(1);
+            let usual = allotment(facts, asked, taken, of, own_ranks)?;
+            let first = by_devices(facts, asked, taken, of, &usual).unwrap_or(usual);
+            (first.hold, first.memory_hold)
+        }
     };
     // Every rank derives its part from the allotment alone, so that all ranks agree, even if each
     // saw a different load.
@@ -180,6 +195,7 @@ fn of_rank(
             whole: None,
             parts: Vec::new(),
             hold: allotment.clone(),
+            memory_hold,
             free: allotment,
             wide: None,
         });
@@ -187,9 +203,10 @@ fn of_rank(
     whole.hold = whole.hold.union(&allotment);
     whole.reasons.retain(|reason| !matches!(reason, Reason::Auto { .. }));
     let of = rank.of.unwrap_or(1);
-    let mut own = part(&facts.machine, &whole, rank.rank, of);
+    let devices = asked.near.as_ref().map_or(&[][..], |near| &near.each);
+    let mut own = part(&facts.machine, &whole, rank.rank, of, devices);
     explain(facts, &mut own);
-    let parts = (0..of).map(|rank| part(&facts.machine, &whole, rank, of)).collect();
+    let parts = (0..of).map(|rank| part(&facts.machine, &whole, rank, of, devices)).collect();
     Ok(Placed {
         request,
         taken: quiet,
@@ -197,9 +214,37 @@ fn of_rank(
         whole: Some(whole),
         parts,
         hold: allotment.clone(),
+        memory_hold,
         free: allotment,
         wide: None,
     })
+}
+
+/// Returns the plan of an allotment with as many cores as the usual one, of which each rank's share
+/// is near its devices; `None` if no devices are dealt, if units of the machine were requested, or
+/// if the usual one has every core that there is.
+fn by_devices(facts: &LaunchFacts, asked: &Request, taken: &Taken, ranks: u32, usual: &Plan) -> Option<Plan> {
+    let near = asked.near.as_ref().filter(|near| !near.each.is_empty())?;
+    let total = u32::try_from(cores(usual)).ok().filter(|&total| total >= ranks)?;
+    if matches!(asked.amount, Amount::Shape(_) | Amount::Exact) {
+        return None;
+    }
+    let memory = MemoryRequest { size: None, ..asked.memory.clone() };
+    let of_rank = Request { memory, or_fewer: false, granted: None, cores_max: None, ..asked.clone() };
+    let mut left = taken.clone();
+    let mut hold = CpuSet::new();
+    for rank in deal::choosing_order(&near.each, ranks) {
+        let own = deal::of_rank(&near.each, rank, ranks);
+        let device = NearDevice { name: deal::names(own), cpus: deal::near(own), each: Vec::new() };
+        let share = total / ranks + u32::from(rank < total % ranks);
+        let request = Request { amount: Amount::Cores(share), near: Some(device), ..of_rank.clone() };
+        let own = plan(&facts.machine, &request, &left).ok()?;
+        left.held = left.held.union(&own.hold);
+        hold = hold.union(&own.hold);
+    }
+    let all =
+        Request { amount: Amount::Cores(total), cpus: Some(hold), kind: KindChoice::Any, ..asked.clone() };
+    plan(&facts.machine, &Request { near: None, ..all }, taken).ok()
 }
 
 /// Returns the plan of a job's allotment. Without a count it has a core for each rank at least,
@@ -239,6 +284,7 @@ fn bare(facts: &LaunchFacts, asked: &Request, allotment: &CpuSet) -> Plan {
         hold: allotment.clone(),
         nodes: Default::default(),
         memory: MemoryPlan { policy: MemoryPolicy::None, nodes: Default::default() },
+        memory_hold: Vec::new(),
         huge_pages: asked.huge_pages,
         threads: 1,
         reasons: Vec::new(),

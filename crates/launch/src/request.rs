@@ -174,6 +174,8 @@ pub struct LaunchRequest {
     pub observed: Option<&'static str>,
     /// Number of CPUs that a workload manager granted the job on this machine. It bounds `auto`.
     pub grant: Option<Grant>,
+    /// Whether each rank sees only its own of the devices that are dealt to ranks.
+    pub visible_devices: bool,
     /// Number of ranks to start.
     pub ranks: Option<u32>,
     /// Whether this is one of the ranks that `--ranks` has started.
@@ -297,6 +299,7 @@ impl LaunchRequest {
             balance: balance.value,
             observed: options.observed,
             grant: granted(&environment),
+            visible_devices: options.visible_devices,
             ranks: options.ranks.filter(|_| !options.as_rank),
             as_rank: options.as_rank,
             strict: options.strict,
@@ -351,6 +354,12 @@ impl LaunchRequest {
     /// Refuses combinations that are not possible.
     fn check(&self, options: &Options) -> Result<(), Refusal> {
         let refuse = |text: String| Err(Refusal::Request(text));
+        if self.visible_devices && self.place.near.as_ref().is_none_or(|near| near.each.is_empty()) {
+            return refuse(
+                "--visible-devices lets each rank see the devices that it is near to: add --near gpu:each"
+                    .to_owned(),
+            );
+        }
         if self.nest.is_some() {
             if options.pin == Some(PinMode::Mask) {
                 return refuse(
@@ -471,6 +480,7 @@ impl Layers<'_> {
         let kind = match options.kind.as_deref() {
             None | Some("one") => KindChoice::One,
             Some("any") => KindChoice::Any,
+            Some(KindChoice::LARGEST_CACHE | "x3d") => KindChoice::LargestCache,
             Some(name) => KindChoice::Named(name.to_owned()),
         };
         let request = Request {

@@ -9,7 +9,7 @@ use trimtab_core::ids::OsCpu;
 use trimtab_core::place::launchers::Launcher;
 use trimtab_core::place::runtimes::Runtime;
 use trimtab_core::place::waiting::Yield;
-use trimtab_core::place::{Action, PlaceError};
+use trimtab_core::place::{Action, DealtDevice, NearDevice, PlaceError};
 use trimtab_core::set::CpuSet;
 use trimtab_core::setting::Setting;
 use trimtab_core::topology::parse_synthetic;
@@ -723,4 +723,109 @@ fn a_workload_managers_grant_bounds_auto_and_nothing_else() {
     // A site that confines the job to fewer CPUs than it announces.
     facts.bounds.allowed = "4-5".parse().unwrap();
     assert_eq!(cores_of(&slurm, None, &facts), (2, false));
+}
+
+/// Four nodes with an accelerator each, whose numbers do not follow those of the nodes.
+fn with_devices(vendor: u16) -> (LaunchFacts, NearDevice) {
+    let facts = facts("numa:4(memory=64GB) core:4");
+    let device = |(index, cpus): (u32, &str)| DealtDevice {
+        name: format!("gpu:{index}"),
+        cpus: cpus.parse().unwrap(),
+        vendor: Some(vendor),
+        index,
+    };
+    let each = (0..).zip(["12-15", "4-7", "8-11", "0-3"]).map(device).collect();
+    (facts, NearDevice { name: "gpu:each".to_owned(), cpus: "0-15".parse().unwrap(), each })
+}
+
+/// Returns the plan of a rank of another launcher.
+fn rank_of_mpi(facts: &LaunchFacts, options: Options, rank: u32, variables: &[(&str, &str)]) -> LaunchPlan {
+    let number = rank.to_string();
+    let announced = [("LOCAL_RANK", number.as_str()), ("LOCAL_WORLD_SIZE", "4")];
+    let all = [&announced, variables].concat();
+    let request = LaunchRequest::merge(Sources { options, ..sources(&all) }).unwrap();
+    decide(&request, facts).unwrap()
+}
+
+#[test]
+fn each_rank_runs_near_its_own_device() {
+    let (facts, near) = with_devices(0x10de);
+    let near = Some(near);
+    for (cores, masks) in
+        [(None, ["12-15", "4-7", "8-11", "0-3"]), (Some("8"), ["12-13", "4-5", "8-9", "0-1"])]
+    {
+        let cores = cores.map(|cores: &str| cores.parse().unwrap());
+        let options = Options { near: near.clone(), cores, ..Options::default() };
+        let parts = of_ranks(4, &facts, options.clone()).unwrap().ranks;
+        assert_eq!(parts.iter().map(|part| part.mask.to_string()).collect::<Vec<_>>(), masks);
+        let plan = rank_of_mpi(&facts, options, 2, &[]);
+        assert_eq!(plan.placement.mask.to_string(), masks[2]);
+        assert_eq!(value(&plan, "CUDA_VISIBLE_DEVICES"), None, "not asked for");
+    }
+    // A rank that its launcher bound, and a single process.
+    let mut bound = facts.clone();
+    bound.bounds.allowed = "6-9".parse().unwrap();
+    bound.parent.mask = Some("0-15".parse().unwrap());
+    let options = Options { near: near.clone(), cores: Some("1".parse().unwrap()), ..Options::default() };
+    let plan = rank_of_mpi(&bound, options.clone(), 2, &[]);
+    assert!(plan.placement.mask.is_subset(&bound.bounds.allowed), "{}", plan.placement.mask);
+    let request = LaunchRequest::merge(Sources { options, ..sources(&[]) }).unwrap();
+    assert_eq!(decide(&request, &facts).unwrap().placement.slots.len(), 1);
+}
+
+#[test]
+fn a_rank_sees_its_own_device_where_that_is_asked_for() {
+    for (vendor, name, order) in [
+        (0x10de, "CUDA_VISIBLE_DEVICES", Some(("CUDA_DEVICE_ORDER", "PCI_BUS_ID"))),
+        (0x1002, "ROCR_VISIBLE_DEVICES", None),
+        (0x8086, "ZE_AFFINITY_MASK", Some(("ZE_ENABLE_PCI_ID_DEVICE_ORDER", "1"))),
+    ] {
+        let (facts, near) = with_devices(vendor);
+        let options = Options { near: Some(near), visible_devices: true, ..Options::default() };
+        let plan = rank_of_mpi(&facts, options.clone(), 2, &[]);
+        assert_eq!(value(&plan, name), set_to("2"), "{name}");
+        assert_eq!(order.and_then(|(name, _)| value(&plan, name)), order.and_then(|(_, to)| set_to(to)));
+        // A variable of the user stays, with a word.
+        let kept = rank_of_mpi(&facts, options, 2, &[(name, "3,1")]);
+        assert_eq!(value(&kept, name), Some(Action::Kept { value: "3,1".to_owned() }), "{name}");
+        assert!(said(&kept).contains(&format!("{name}=3,1 is set already and stays")), "{}", said(&kept));
+    }
+    let (facts, near) = with_devices(0x1234);
+    let options = Options { near: Some(near), visible_devices: true, ..Options::default() };
+    let unknown = rank_of_mpi(&facts, options.clone(), 0, &[]);
+    assert!(
+        said(&unknown).contains("no variable is known for the maker of gpu:0: all ranks see all devices")
+    );
+    let (facts, near) = with_devices(0x10de);
+    let options = Options { near: Some(near), ..options };
+    let other = rank_of_mpi(&facts, options.clone(), 0, &[("CUDA_DEVICE_ORDER", "FASTEST_FIRST")]);
+    assert!(
+        said(&other).contains("CUDA_DEVICE_ORDER=FASTEST_FIRST is set already and stays"),
+        "{}",
+        said(&other)
+    );
+    let without =
+        LaunchRequest::merge(Sources { options: Options { near: None, ..options }, ..sources(&[]) });
+    assert!(without.unwrap_err().to_string().contains("add --near gpu:each"));
+}
+
+#[test]
+fn memory_that_others_hold_is_waited_for() {
+    let mut facts = facts("core:4");
+    let mut parts = facts.machine.parts().clone();
+    parts.nodes = parse_synthetic("numa:1(memory=64GB) core:4").unwrap().parts().nodes.clone();
+    facts.machine = trimtab_core::topology::Machine::build(parts).unwrap();
+    let ask = |size: &str| {
+        let size = Some(size.parse().unwrap());
+        let options = Options { mem_size: size, cores: Some("1".parse().unwrap()), ..Options::default() };
+        LaunchRequest::merge(Sources { options, ..sources(&[]) }).unwrap()
+    };
+    let held = decide(&ask("40G"), &facts).unwrap().placement.memory_hold;
+    assert_eq!(held.iter().map(|memory| memory.bytes >> 30).collect::<Vec<_>>(), [40]);
+    facts.ledger.memory = [(trimtab_core::ids::OsNode(0), 40 << 30)].into();
+    let refusal = decide(&ask("40G"), &facts).unwrap_err();
+    assert!(refusal.passes() && refusal.to_string().contains("others hold 40 GiB there"), "{refusal}");
+    let role = Role::of(&ask("20G"), &facts);
+    assert_eq!(place(&ask("20G"), &facts, &role).unwrap().memory_hold.len(), 1);
+    assert!(!decide(&ask("65G"), &facts).unwrap_err().passes());
 }

@@ -59,7 +59,7 @@ pub fn near(sys: &Path, name: &DeviceName) -> Result<CpuSet, DeviceError> {
     let missing = || DeviceError::Missing(name.clone());
     let found = match name {
         // Numbers are those of the model.
-        DeviceName::Numbered(..) => None,
+        DeviceName::Numbered(..) | DeviceName::Each(_) => None,
         DeviceName::Pci(address) => Some(sys.join("bus/pci/devices").join(address)),
         DeviceName::Named(kind, name) => {
             let classes = CLASSES.iter().filter(|(_, of)| kind.is_none_or(|kind| kind == *of));

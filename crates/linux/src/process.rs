@@ -274,6 +274,34 @@ pub fn status(proc: &Path, pid: Pid) -> Result<Status, ReadError> {
     parse_file(proc.join(format!("{pid}/status")), Status::parse)
 }
 
+/// Memory of a process that is no longer free, in bytes. Pages of files are left out: the kernel
+/// takes them back when a program needs memory.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct ResidentMemory {
+    /// Its own pages.
+    pub anonymous: u64,
+    /// Pages of shared memory, which other processes may share.
+    pub shared: u64,
+}
+
+/// Reads the memory of a process.
+///
+/// # Errors
+/// As [`stat`].
+pub fn resident(proc: &Path, pid: Pid) -> Result<ResidentMemory, ReadError> {
+    let path = proc.join(format!("{pid}/status"));
+    let text = text::read_piece(&path)?;
+    let line = |name: &[u8]| {
+        let line = text.split(|&byte| byte == b'\n').find_map(|line| line.strip_prefix(name))?;
+        let kibibytes: u64 =
+            std::str::from_utf8(line).ok()?.trim().strip_suffix("kB")?.trim().parse().ok()?;
+        kibibytes.checked_mul(1 << 10)
+    };
+    // A process that has ended has no such lines.
+    let of = |name| line(name).unwrap_or(0);
+    Ok(ResidentMemory { anonymous: of(b"RssAnon:"), shared: of(b"RssShmem:") })
+}
+
 /// Reads the user of a thread and its allowed CPUs and nodes.
 ///
 /// # Errors

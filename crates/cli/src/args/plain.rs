@@ -174,6 +174,8 @@ mod tests {
         "--near",
         "--near=gpu:0",
         "--near=gpu",
+        "--near=gpu:each",
+        "--visible-devices",
         "--strategy",
         "--smt",
         "--smt=all",

@@ -88,12 +88,21 @@ pub struct PlaceArgs {
     #[arg(long, value_name = "LIST", help_heading = PLACEMENT)]
     pub cpus: Option<CpuNames>,
     /// Choose cores near a device: gpu:0, nic:mlx5_0, disk:nvme0n1, pci:0000:3b:00.0, or the disk
-    /// with a file, file:/data.
+    /// with a file, file:/data; gpu:each for ranks, each near its own.
     ///
     /// If the cores near it do not suffice, the nearest others are added. trimtab topo lists the
-    /// devices of the machine.
+    /// devices of the machine. gpu:each (or nic:each) deals the devices to the ranks on this
+    /// machine in order: with as many ranks as devices, rank 2 gets cores near device 2. Fewer
+    /// ranks get several devices each, more ranks share them.
     #[arg(long, value_name = "DEVICE", hide_short_help = true, help_heading = PLACEMENT)]
     pub near: Option<DeviceName>,
+    /// With --near gpu:each, let each rank see only its own devices: sets CUDA_VISIBLE_DEVICES,
+    /// ROCR_VISIBLE_DEVICES or ZE_AFFINITY_MASK.
+    ///
+    /// For programs that use the first device that they see. A program that numbers its device by
+    /// its rank needs all of them. A variable that is set already stays, and a message says so.
+    #[arg(long, requires = "near", hide_short_help = true, help_heading = PLACEMENT)]
+    pub visible_devices: bool,
     /// Layout of the threads: compact (close together), scatter (far apart), balanced (far apart,
     /// neighbours together), stride:N (every N-th core), stride:l2, stride:fpu or stride:core (one
     /// per unit).
@@ -105,7 +114,7 @@ pub struct PlaceArgs {
           hide_possible_values = true, hide_short_help = true, help_heading = PLACEMENT)]
     pub smt: Option<Smt>,
     /// Kind of cores on a hybrid machine: one (the fastest kind with enough cores), any, or a name
-    /// such as P or E.
+    /// such as P, E or LP-E; largest-l3 for the cores with the largest last-level cache (X3D).
     #[arg(long, value_name = "KIND", hide_short_help = true, help_heading = PLACEMENT)]
     pub kind: Option<String>,
     /// Memory policy: auto, local, bind, preferred, interleave, weighted or none, on the nodes of
@@ -113,12 +122,13 @@ pub struct PlaceArgs {
     #[arg(long, value_name = "POLICY", value_parser = memory_policies(), hide_possible_values = true,
           help_heading = PLACEMENT)]
     pub mem: Option<MemoryRequest>,
-    /// Memory that must be available on the nodes of the run: 512M, 64G, 1.5T.
+    /// Memory that must be available on the nodes of the run, and that it holds: 512M, 64G, 1.5T.
     ///
-    /// Free memory and the caches of files count. Among equally good cores, those on nodes with
-    /// this much memory are chosen. If the nodes of the cores have less, the nearest other nodes
-    /// are added to the memory policy; if these do not suffice either, the run is refused. The
-    /// memory is not reserved.
+    /// Free memory and the caches of files count, without memory that other runs hold and do not
+    /// use yet. Among equally good cores, those on nodes with this much memory are chosen. If the
+    /// nodes of the cores have less, the nearest other nodes are added to the memory policy; if
+    /// these do not suffice either, the run is refused, or waits with --wait if others hold the
+    /// rest.
     #[arg(long, value_name = "SIZE", hide_short_help = true, help_heading = PLACEMENT)]
     pub mem_size: Option<MemorySize>,
     /// Transparent huge pages: inherit, off, advised (only if the program requests them; Linux

@@ -7,7 +7,7 @@ use crate::machine::Which;
 use crate::table::{Align, Table};
 use crate::world::World;
 use anyhow::{Context, Result};
-use trimtab_core::place::Taken;
+use trimtab_core::place::{Taken, listed};
 use trimtab_core::topology::{Marks, draw};
 use trimtab_hold::escapes::Escaped;
 use trimtab_hold::foreign_load::Surroundings;
@@ -16,6 +16,9 @@ use trimtab_hold::site::Policy;
 use trimtab_hold::site_facts::location;
 use trimtab_linux::ledger::LedgerView;
 use trimtab_linux::users::Users;
+
+/// Place of the memory among the columns, if a run holds any.
+const MEMORY_AT: usize = 5;
 
 /// Runs the command.
 ///
@@ -53,47 +56,7 @@ fn words(all: &Holds, view: Option<&LedgerView>) -> String {
     if all.holds.is_empty() && all.unknown.is_empty() {
         text.push_str("no run holds any core\n");
     } else {
-        let mut table = Table::new(&[
-            ("CPUS", Align::Left),
-            ("USER", Align::Left),
-            ("PID", Align::Right),
-            ("AGE", Align::Right),
-            ("LOAD", Align::Right),
-            ("HOLD", Align::Left),
-            ("COMMAND", Align::Left),
-        ]);
-        for row in &all.holds {
-            let inside = "  ".repeat(usize::from(row.level));
-            let mode = if row.standing == "running" {
-                row.mode.to_owned()
-            } else {
-                format!("{} ({})", row.mode, row.standing)
-            };
-            table.row([
-                format!("{inside}{}", row.cpus),
-                row.user.clone(),
-                row.pid.to_string(),
-                age(row.age_s),
-                row.load_permille.map_or_else(|| "-".to_owned(), |load| format!("{}%", load / 10)),
-                mode,
-                row.command.clone(),
-            ]);
-        }
-        if !all.unknown.is_empty() {
-            let dash = || "-".to_owned();
-            let pids: Vec<String> = all.unknown_pids.iter().map(ToString::to_string).collect();
-            let cells = [
-                all.unknown.to_string(),
-                dash(),
-                if pids.is_empty() { dash() } else { pids.join(",") },
-                dash(),
-                dash(),
-                "exclusive".to_owned(),
-                "(unknown)".to_owned(),
-            ];
-            table.row(cells);
-        }
-        text.push_str(&table.to_string());
+        text.push_str(&holds_table(all));
     }
     for grant in &all.granted {
         text.push_str(&format!("held too: {grant}\n"));
@@ -120,6 +83,64 @@ fn words(all: &Holds, view: Option<&LedgerView>) -> String {
         text.push_str(&format!("note: the holders cannot be named: {error}\n"));
     }
     text
+}
+
+/// Returns the table of the holds.
+fn holds_table(all: &Holds) -> String {
+    let mut columns = vec![
+        ("CPUS", Align::Left),
+        ("USER", Align::Left),
+        ("PID", Align::Right),
+        ("AGE", Align::Right),
+        ("LOAD", Align::Right),
+        ("HOLD", Align::Left),
+        ("COMMAND", Align::Left),
+    ];
+    let memory = all.holds.iter().any(|row| !row.memory.is_empty());
+    if memory {
+        columns.insert(MEMORY_AT, ("MEMORY", Align::Left));
+    }
+    let mut table = Table::new(&columns);
+    for row in &all.holds {
+        let inside = "  ".repeat(usize::from(row.level));
+        let mode = if row.standing == "running" {
+            row.mode.to_owned()
+        } else {
+            format!("{} ({})", row.mode, row.standing)
+        };
+        let mut cells = vec![
+            format!("{inside}{}", row.cpus),
+            row.user.clone(),
+            row.pid.to_string(),
+            age(row.age_s),
+            row.load_permille.map_or_else(|| "-".to_owned(), |load| format!("{}%", load / 10)),
+            mode,
+            row.command.clone(),
+        ];
+        if memory {
+            let held = if row.memory.is_empty() { "-".to_owned() } else { listed(&row.memory) };
+            cells.insert(MEMORY_AT, held);
+        }
+        table.row(cells);
+    }
+    if !all.unknown.is_empty() {
+        let dash = || "-".to_owned();
+        let pids: Vec<String> = all.unknown_pids.iter().map(ToString::to_string).collect();
+        let mut cells = vec![
+            all.unknown.to_string(),
+            dash(),
+            if pids.is_empty() { dash() } else { pids.join(",") },
+            dash(),
+            dash(),
+            "exclusive".to_owned(),
+            "(unknown)".to_owned(),
+        ];
+        if memory {
+            cells.insert(MEMORY_AT, dash());
+        }
+        table.row(cells);
+    }
+    table.to_string()
 }
 
 /// Returns the table of the runs that wait.

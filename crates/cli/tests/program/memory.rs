@@ -1,6 +1,6 @@
 //! `--mem`: the kernel's policy afterwards, and the messages if the kernel refuses.
 
-use crate::util::{Call, Sandbox, c, chmod, installed, need, skip};
+use crate::util::{Call, Sandbox, c, chmod, eventually, installed, need, skip, two};
 use std::collections::BTreeSet;
 use std::fs;
 
@@ -147,4 +147,57 @@ fn a_home_that_cannot_be_written_is_no_trouble() {
         assert_eq!(call.without("XDG_CACHE_HOME").env("HOME", "/nonexistent").ends().ok(), "ran");
     }
     chmod(&home, 0o755);
+}
+
+/// Returns sizes of seven and eight tenths of the free memory, and the bytes of the first; `None`
+/// if this machine has several nodes, or says nothing about its memory.
+fn most_of_the_memory(sandbox: &Sandbox) -> Option<(String, String, u64)> {
+    let plan = sandbox.plan("-c 1 --mem-size 1M");
+    let free = plan["taken"]["free_memory"].as_object().filter(|free| free.len() == 1);
+    let mebibytes = free?.values().next()?.as_u64()? >> 20;
+    let of = |tenths: u64| mebibytes * tenths / 10;
+    Some((format!("{}M", of(7)), format!("{}M", of(8)), of(7) << 20))
+}
+
+#[test]
+fn memory_that_a_run_holds_is_not_planned_for_another() {
+    let [a, b] = need!(two(), "two cores are needed");
+    let sandbox = Sandbox::new();
+    let (some, _, bytes) = need!(most_of_the_memory(&sandbox), "one node of known memory is needed");
+    let first = sandbox.hold(&format!("--cpus {a} --mem-size {some}"));
+    let ps = sandbox.ps();
+    assert_eq!(ps["holds"][0]["memory"], serde_json::json!([{"node": 0, "bytes": bytes}]), "{ps}");
+    let table = sandbox.trimtab("ps").ends().ok();
+    assert!(table.contains("MEMORY") && table.contains(" on node 0  exclusive"), "{table}");
+    // The cores are free, and the memory is not.
+    let second = format!("--cpus {b} --mem-size {some}");
+    let refused = sandbox.run(&second).arg("true").ends();
+    refused.fails(124, &["of memory asked for (--mem-size)", "others hold", "trimtab ps", "--wait"]);
+    let planned = sandbox.trimtab(&format!("plan --explain {second}")).ends();
+    planned.fails(1, &["others hold"]);
+    // A run without an amount, and one for the rest, are not refused.
+    let plain = sandbox.plan(&format!("--cpus {b} --mem-size 1M"));
+    assert!(plain["taken"]["held_memory"]["0"].as_u64().unwrap() > bytes / 2, "{plain}");
+    assert_eq!(plain["plan"]["memory_hold"], serde_json::json!([{"node": 0, "bytes": 1 << 20}]), "{plain}");
+    assert_eq!(sandbox.run(&format!("--cpus {b}")).args(["echo", "ran"]).ends().ok(), "ran");
+    // One that waits gets it at the end of the first.
+    let waiter = sandbox.run(&format!("--wait {second}")).args(["echo", "ran"]).begins();
+    eventually("it stands in line", || sandbox.ps()["waiting"] == 1);
+    first.ends().ok();
+    assert_eq!(waiter.ends().ok().lines().last(), Some("ran"));
+    sandbox.run(&second).arg("true").ends().ok();
+}
+
+#[test]
+fn a_run_inside_a_hold_uses_the_memory_of_the_hold() {
+    let [a, b] = need!(two(), "two cores are needed");
+    let sandbox = Sandbox::new();
+    let (some, more, bytes) = need!(most_of_the_memory(&sandbox), "one node of known memory is needed");
+    let inner = format!("$T run -q -c 1 --mem-size {more} -- sh -c '$T ps --json'");
+    let outer = sandbox.run(&format!("--cpus {a},{b} --mem-size {some}"));
+    let out = outer.sh(&inner).ends().ok();
+    let ps: serde_json::Value = serde_json::from_str(&out).unwrap();
+    let levels: Vec<_> = ps["holds"].as_array().unwrap().iter().map(|hold| &hold["level"]).collect();
+    assert_eq!(levels, [0, 1], "{ps}");
+    assert!(ps["holds"][1]["memory"][0]["bytes"].as_u64().unwrap() > bytes, "{ps}");
 }

@@ -20,7 +20,8 @@ fn boot(sandbox: &Sandbox) -> String {
 fn a_hold_of_0_1_0_counts_and_ours_counts_for_it() {
     let ([a, b], python) = (need!(two(), "two cores are needed"), need!(python(), "no Python"));
     let sandbox = Sandbox::new();
-    let ours = sandbox.hold(&format!("--cpus {b}"));
+    // It holds memory too, which version 0.1.0 did not know.
+    let ours = sandbox.hold(&format!("--cpus {b} --mem-size 1M"));
     let older = |cpu: &str| {
         let script = [written("hold.py"), sandbox.path("ledger")];
         sandbox.shell("exec \"$@\"").arg("sh").arg(&python).args(script).arg(boot(&sandbox)).arg(cpu)
@@ -35,6 +36,7 @@ fn a_hold_of_0_1_0_counts_and_ours_counts_for_it() {
     let holds = ps["holds"].as_array().unwrap();
     let row = holds.iter().find(|row| row["cpus"] == a.to_string().as_str()).unwrap();
     assert_eq!((&row["command"], &row["pid"]), (&"a run of 0.1.0".into(), &running.pid().into()), "{ps}");
+    assert_eq!(row["memory"], serde_json::json!([]), "{ps}");
     sandbox.run(&format!("--cpus {a}")).arg("true").ends().fails(124, &["held by others"]);
     running.ends().ok();
     sandbox.run(&format!("--cpus {a}")).arg("true").ends().ok();

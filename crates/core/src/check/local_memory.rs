@@ -8,12 +8,12 @@
 //! enough cores of one remainder in one cache.
 
 use super::{PlanFinding, inside, outermost};
-use crate::ids::OsNode;
+use crate::ids::{NodeId, OsNode};
 use crate::place::{
-    Amount, BUSY_FROM, FULL_BELOW_PERCENT, KindChoice, Plan, Request, Strategy, Stride, Taken,
+    Amount, BUSY_FROM, FULL_BELOW_PERCENT, KindChoice, NodeMemory, Plan, Request, Strategy, Stride, Taken,
 };
 use crate::set::{CpuSet, NodeSet};
-use crate::topology::{Core, Level, Machine};
+use crate::topology::{Core, Level, Machine, Node};
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 
@@ -98,14 +98,16 @@ pub(super) fn check_room(
     // An unknown amount is as good as enough.
     let of = |nodes: &NodeSet| {
         let rooms = machine.nodes().iter().filter(|node| nodes.contains(node.os));
-        rooms.fold(0u64, |sum, node| {
-            let room = taken.free_memory.get(&node.os).copied().or(node.bytes).unwrap_or(asked);
-            sum.saturating_add(room)
-        })
+        rooms.fold(0u64, |sum, node| sum.saturating_add(room_of(node, taken).unwrap_or(asked)))
     };
     let nodes = if plan.memory.policy.takes_nodes() { &plan.memory.nodes } else { &open };
     if of(nodes) < asked && !machine.nodes().is_empty() {
         return Some(PlanFinding::NoRoom { nodes: nodes.clone(), room: of(nodes), asked });
+    }
+    // Without nodes in the policy, pages are where the threads are, or where there is room.
+    let holds_on = if plan.memory.policy.takes_nodes() { nodes.clone() } else { open.union(&plan.nodes) };
+    if let Some(finding) = check_memory_hold(machine, taken, plan, asked, &holds_on) {
+        return Some(finding);
     }
     let single = request.strategy == Strategy::Compact
         && matches!(request.amount, Amount::Cores(_))
@@ -124,6 +126,115 @@ pub(super) fn check_room(
         open.contains(node.os) && of(&[node.os].into_iter().collect()) >= asked && free.count() >= cores.len()
     });
     other.map(|node| PlanFinding::RoomElsewhere { nodes: plan.nodes.clone(), other: node.os })
+}
+
+/// Checks that a plan on one node is not on one with slower memory than an equally good other node
+/// has. Nothing is said of machines on which a speed is not known.
+pub(super) fn check_speed(
+    machine: &Machine,
+    request: &Request,
+    taken: &Taken,
+    plan: &Plan,
+    cores: &BTreeSet<u32>,
+) -> Option<PlanFinding> {
+    let asked_for_more = request.near.is_some() || request.memory.size.is_some();
+    let any_kind = machine.kinds().len() == 1 || request.kind == KindChoice::Any;
+    let counted = request.strategy == Strategy::Compact && matches!(request.amount, Amount::Cores(_));
+    let at = |os: OsNode| machine.nodes().iter().find(|node| node.os == os);
+    let own = plan.nodes.iter().next().filter(|_| plan.nodes.len() == 1).and_then(at)?;
+    let homeless = cores.iter().any(|&core| machine.cores()[core as usize].node.is_none());
+    if asked_for_more || !any_kind || !counted || homeless {
+        return None;
+    }
+    let with_cores = || machine.nodes().iter().filter(|node| !node.cores.is_empty());
+    if !with_cores().all(|node| node.bandwidth.is_some() && node.latency.is_some()) {
+        return None;
+    }
+    let open = open_nodes(machine, taken);
+    let quiet = |node: &Node| caches_for(machine, request, taken, node, cores.len());
+    let far = |node: &Node| {
+        let number = |os: OsNode| machine.nodes().iter().position(|node| node.os == os);
+        let id = |at: usize| NodeId(u32::try_from(at).unwrap_or(u32::MAX));
+        let to = open.iter().filter_map(number).map(id);
+        to.map(|to| Some(machine.distance(number(node.os).map(id)?, to))).min()
+    };
+    let faster = |node: &&Node| {
+        let (bandwidth, latency) = (node.bandwidth > own.bandwidth, node.latency < own.latency);
+        bandwidth || node.bandwidth == own.bandwidth && latency
+    };
+    let own_caches = quiet(own)?;
+    let equal = |node: &&Node| {
+        open.contains(node.os) == open.contains(own.os)
+            && far(node) <= far(own)
+            && quiet(node).is_some_and(|caches| caches <= own_caches)
+    };
+    let other = with_cores().filter(faster).find(equal)?;
+    Some(PlanFinding::SlowerMemory { node: own.os, other: other.os })
+}
+
+/// Returns the number of last-level caches that `wanted` cores of a node need; `None` if it has too
+/// few, or if one of the cores that are not held is not free.
+fn caches_for(
+    machine: &Machine,
+    request: &Request,
+    taken: &Taken,
+    node: &Node,
+    wanted: usize,
+) -> Option<usize> {
+    let mut caches: BTreeMap<u32, usize> = BTreeMap::new();
+    for core in node.cores.iter().map(|core| &machine.cores()[core.0 as usize]) {
+        let cpus = machine.cpus_of(&core.pus).intersection(&taken.allowed);
+        let named = request.cpus.as_ref().is_none_or(|named| cpus.intersects(named));
+        if cpus.is_empty() || !named || cpus.intersects(&taken.held) {
+            continue;
+        }
+        if !is_free(machine, request, taken, core) {
+            return None;
+        }
+        *caches.entry(core.llc.0).or_default() += 1;
+    }
+    let mut sizes: Vec<usize> = caches.into_values().collect();
+    sizes.sort_unstable();
+    let (mut left, mut needed) = (wanted, 0);
+    while left > 0 {
+        left = left.saturating_sub(sizes.pop()?);
+        needed += 1;
+    }
+    Some(needed)
+}
+
+/// Checks the memory that the plan holds: the requested amount, on nodes of its policy that have
+/// it. Plans of older versions hold none.
+fn check_memory_hold(
+    machine: &Machine,
+    taken: &Taken,
+    plan: &Plan,
+    asked: u64,
+    nodes: &NodeSet,
+) -> Option<PlanFinding> {
+    let mut sum = 0u64;
+    for NodeMemory { node, bytes } in &plan.memory_hold {
+        let known = machine.nodes().iter().find(|known| known.os == *node && nodes.contains(*node));
+        let Some(known) = known else { return Some(PlanFinding::NoSuchNode(*node)) };
+        if room_of(known, taken).is_some_and(|room| room < *bytes) {
+            let nodes = [*node].into_iter().collect();
+            return Some(PlanFinding::NoRoom { nodes, room: room_of(known, taken)?, asked: *bytes });
+        }
+        sum = sum.saturating_add(*bytes);
+    }
+    let differs = !plan.memory_hold.is_empty() && sum != asked;
+    differs.then_some(PlanFinding::MemoryHold { asked, held: sum })
+}
+
+/// Returns the bytes of a node that are free and not held by others; `None` if the amount is not
+/// known.
+fn room_of(node: &Node, taken: &Taken) -> Option<u64> {
+    let held = taken.held_memory.get(&node.os).copied().unwrap_or_default();
+    match (taken.free_memory.get(&node.os), node.bytes) {
+        (Some(&free), _) => Some(free.saturating_sub(held)),
+        (None, Some(bytes)) => Some(bytes.saturating_sub(held)),
+        (None, None) => None,
+    }
 }
 
 /// Returns the cores with a home node that has usable memory; all cores if no node has any.
@@ -147,10 +258,10 @@ fn open_nodes(machine: &Machine, taken: &Taken) -> NodeSet {
     let usable: NodeSet =
         usable.filter(|&os| taken.mems.as_ref().is_none_or(|mems| mems.contains(os))).collect();
     let full = |os: OsNode| {
-        let bytes = machine.nodes().iter().find(|node| node.os == os).and_then(|node| node.bytes);
-        let free = taken.free_memory.get(&os);
-        bytes.zip(free).is_some_and(|(bytes, &free)| {
-            u128::from(free) * 100 < u128::from(bytes) * u128::from(FULL_BELOW_PERCENT)
+        let node = machine.nodes().iter().find(|node| node.os == os);
+        let room = node.and_then(|node| node.bytes.zip(room_of(node, taken)));
+        room.is_some_and(|(bytes, room)| {
+            u128::from(room) * 100 < u128::from(bytes) * u128::from(FULL_BELOW_PERCENT)
         })
     };
     let open: NodeSet = usable.iter().filter(|&os| !full(os)).collect();

@@ -3,19 +3,21 @@
 //! Unit: items (cores, or whole units of cores); distances in the firmware's scale; costs in
 //! thousandths of a core. Problem: choose `n` of the free items such that they touch the fewest
 //! nodes, then lack the least of the requested memory, then are nearest to memory, then touch the
-//! fewest last-level caches, then are nearest to each other, then cost least, then leave the
-//! smallest rest, so that large holes stay whole for later runs. (Items far from a requested device
-//! are nearest to it before all else.) Idea: the number of
-//! nodes is known in advance (add the largest nodes until they suffice), so only sets with exactly
-//! this number of nodes are compared. Inside a set the caches are chosen largest first, and the
-//! last cache is the smallest that suffices. Properties: The node count is always minimal, and the
-//! cache count is minimal for the chosen nodes. The rest of the order is exact while there are at
-//! most [`SETS_MAX`] sets of nodes (every machine up to 14 nodes, and most requests beyond); past
-//! that, sets are grown greedily from each of [`SEEDS_MAX`] nodes. Ties go to the lower number.
+//! fewest last-level caches, then are nearest to each other, then cost least, then have the fastest
+//! memory (most bandwidth, then least latency, if the firmware reports them for all nodes), then
+//! leave the smallest rest, so that large holes stay whole for later runs. (Items far from a
+//! requested device are nearest to it before all else.) Idea: the number of nodes is known in
+//! advance (add the largest nodes until they suffice), so only sets with exactly this number of
+//! nodes are compared. Inside a set the caches are chosen largest first, and the last cache is the
+//! smallest that suffices. Properties: The node count is always minimal, and the cache count is
+//! minimal for the chosen nodes. The rest of the order is exact while there are at most
+//! [`SETS_MAX`] sets of nodes (every machine up to 14 nodes, and most requests beyond); past that,
+//! sets are grown greedily from each of [`SEEDS_MAX`] nodes. Ties go to the lower number.
 
-use super::pool::{Away, Item, KEY_L2, KEY_LLC, KEY_NODE, Pool, Room};
+use super::pool::{Away, Item, KEY_L2, KEY_LLC, KEY_NODE, Pool, Room, Speed, Speeds};
 use crate::ids::NodeId;
 use crate::topology::Machine;
+use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
 
 /// Maximum number of sets of nodes that are compared exhaustively. C(14,7) = 3,432 fits; the limit
@@ -35,6 +37,7 @@ struct Bin<'a> {
     /// Bytes of the requested memory that the node offers.
     room: u64,
     away: Away,
+    speed: Speed,
 }
 
 /// Chooses `n` of `items`, in addition to the items `before`, whose nodes offer their memory in any
@@ -43,7 +46,7 @@ pub(super) fn choose(pool: &Pool<'_>, before: &[Item], items: &[Item], n: usize)
     if n == 0 || items.len() < n {
         return (n == 0).then(Vec::new);
     }
-    let mut bins = bins(items, &pool.room);
+    let mut bins = bins(items, &pool.room, &pool.speeds);
     let counted: BTreeSet<u32> = before.iter().map(|item| item.keys[KEY_NODE]).collect();
     bins.iter_mut().filter(|bin| counted.contains(&bin.node)).for_each(|bin| bin.room = 0);
     let offered = counted.iter().fold(0u64, |sum, &node| sum.saturating_add(pool.room.of(node)));
@@ -57,26 +60,26 @@ pub(super) fn choose(pool: &Pool<'_>, before: &[Item], items: &[Item], n: usize)
     starts.iter().map(|&start| items.binary_search_by_key(&start, |item| item.members.start).ok()).collect()
 }
 
-fn bins<'a>(items: &'a [Item], room: &Room) -> Vec<Bin<'a>> {
+fn bins<'a>(items: &'a [Item], room: &Room, speeds: &Speeds) -> Vec<Bin<'a>> {
     let mut nodes: BTreeMap<u32, BTreeMap<u32, Vec<&Item>>> = BTreeMap::new();
     for item in items {
         nodes.entry(item.keys[KEY_NODE]).or_default().entry(item.keys[KEY_LLC]).or_default().push(item);
     }
     nodes
         .into_iter()
-        .map(|(node, caches)| Bin::new(node, room.of(node), caches.into_values().collect()))
+        .map(|(node, caches)| Bin::new(node, room.of(node), speeds.of(node), caches.into_values().collect()))
         .collect()
 }
 
 impl<'a> Bin<'a> {
-    fn new(node: u32, room: u64, caches: Vec<Vec<&'a Item>>) -> Self {
+    fn new(node: u32, room: u64, speed: Speed, caches: Vec<Vec<&'a Item>>) -> Self {
         let mut sizes: Vec<usize> = caches.iter().map(Vec::len).collect();
         sizes.sort_unstable_by(|a, b| b.cmp(a));
         let capacity = sizes.iter().sum();
         let cost = caches.iter().flatten().map(|item| u64::from(item.cost)).sum();
         // The items of a node are in one place.
         let away = caches.iter().flatten().next().map_or_else(Away::default, |item| item.away);
-        Self { node, caches, sizes, capacity, cost, room, away }
+        Self { node, caches, sizes, capacity, cost, room, away, speed }
     }
 }
 
@@ -171,6 +174,10 @@ struct Weight {
     /// Mean cost of an item in thousandths of a thousandth, so that small sets are not preferred
     /// for being small.
     cost: u64,
+    /// Bandwidths of the nodes' memory, summed: the most is the best.
+    bandwidth: Reverse<u64>,
+    /// Latencies of the nodes' memory, summed.
+    latency: u64,
     /// Room left over.
     rest: usize,
 }
@@ -183,6 +190,8 @@ struct Sums {
     room: u128,
     from_device: u64,
     from_memory: u64,
+    bandwidth: u64,
+    latency: u64,
     /// Number of caches by size.
     counts: Vec<usize>,
 }
@@ -196,6 +205,8 @@ impl Sums {
             room: self.room - part.room,
             from_device: self.from_device - part.from_device,
             from_memory: self.from_memory - part.from_memory,
+            bandwidth: self.bandwidth - part.bandwidth,
+            latency: self.latency - part.latency,
             counts: self.counts.iter().zip(&part.counts).map(|(all, part)| all - part).collect(),
         }
     }
@@ -273,6 +284,8 @@ impl<'a> Scales<'a> {
             caches: self.caches_needed(&sums.counts),
             spread,
             cost: sums.cost * 1_000 / sums.capacity.max(1) as u64,
+            bandwidth: Reverse(sums.bandwidth),
+            latency: sums.latency,
         })
     }
 
@@ -286,6 +299,8 @@ impl<'a> Scales<'a> {
             sums.room += u128::from(bin.room);
             sums.from_device += u64::from(bin.away.device);
             sums.from_memory += u64::from(bin.away.memory);
+            sums.bandwidth += bin.speed.bandwidth;
+            sums.latency += bin.speed.latency;
             sums.counts.iter_mut().zip(&self.counts[at]).for_each(|(sum, count)| *sum += count);
         }
         sums
@@ -394,7 +409,8 @@ fn each_set(of: usize, count: usize, visit: &mut impl FnMut(&[usize])) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::topology::parse_synthetic;
+    use crate::ids::OsNode;
+    use crate::topology::{MemorySpeed, parse_synthetic};
     use proptest::prelude::*;
 
     #[test]
@@ -421,15 +437,20 @@ mod tests {
             n in 1usize..20,
             rooms in prop::collection::vec(0u64..100, 6),
             asked in 0u64..300,
+            speeds in prop::collection::vec((1u64..900, 1u64..90), 6),
         ) {
-            let machine = parse_synthetic("pack:2 numa:3 l3:2 core:2").unwrap();
+            let mut parts = parse_synthetic("pack:2 numa:3 l3:2 core:2").unwrap().parts().clone();
+            parts.memory_speeds = (0..).map(OsNode).zip(&speeds).map(|(node, &(bandwidth, latency))| {
+                MemorySpeed { node, bandwidth: Some(bandwidth), latency: Some(latency) }
+            }).collect();
+            let machine = Machine::build(parts).unwrap();
             let place = |node: u32| Away { device: 7 * node % 5, memory: 10 + 3 * node % 4 };
             let item = |core: usize| {
                 let (node, cache) = (u32::try_from(core / 4).unwrap(), u32::try_from(core / 2).unwrap());
                 Item { members: core..core + 1, cost: costs[core], remote: 0, far: 0, away: place(node), keys: [0, node / 3, node, cache, 0] }
             };
             let items: Vec<Item> = (0..24).filter(|&core| there[core] > 0).map(item).collect();
-            let mut bins = bins(&items, &Room::default());
+            let mut bins = bins(&items, &Room::default(), &Speeds::of_machine(&machine));
             bins.iter_mut().for_each(|bin| bin.room = rooms[bin.node as usize].min(asked));
             let set: Vec<usize> = (0..bins.len()).filter(|&at| chosen[at]).collect();
             let weight = Scales::new(&machine, asked, &bins, n, set.len()).weigh(&set);
@@ -460,6 +481,8 @@ mod tests {
                 caches,
                 spread,
                 cost: cost * 1_000 / capacity as u64,
+                bandwidth: Reverse(set.iter().map(|&at| speeds[bins[at].node as usize].0).sum()),
+                latency: set.iter().map(|&at| speeds[bins[at].node as usize].1).sum(),
                 rest: capacity - n,
             };
             prop_assert_eq!(weight, Some(wanted));

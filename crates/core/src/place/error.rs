@@ -16,7 +16,7 @@ pub enum PlaceError {
     #[error("no CPU of this machine may be used by this process (empty affinity mask or cpuset)")]
     NothingAllowed,
     /// More cores are requested than the machine allows.
-    #[error("{} asked for, but only {} may be used here (mask, cpuset, --cpus and site rules together); ask for at most {exist}, or add --or-fewer", plural(*asked as usize, "core"), plural(*exist, "core"))]
+    #[error("{} asked for, but only {} may be used here (mask, cpuset, --cpus, --kind and site rules together); ask for at most {exist}, or add --or-fewer", plural(*asked as usize, "core"), plural(*exist, "core"))]
     MoreThanExist {
         /// Number of requested cores.
         asked: u32,
@@ -140,6 +140,19 @@ pub enum PlaceError {
         /// Kinds of the machine.
         known: Vec<String>,
     },
+    /// The sizes of the last-level caches are not known.
+    #[error(
+        "--kind largest-l3: the sizes of the last-level caches are not known here (trimtab topo shows the caches); name the CPUs with --cpus"
+    )]
+    CachesUnknown,
+    /// None of the named CPUs has the largest last-level cache.
+    #[error(
+        "--kind largest-l3: CPUs {largest} have the largest last-level cache, and --cpus names none of them"
+    )]
+    NoLargestCache {
+        /// CPUs with the largest last-level cache.
+        largest: CpuSet,
+    },
     /// Memory nodes do not exist or may not be used.
     #[error(
         "memory nodes {nodes} do not exist, have no memory or may not be allocated from (usable: {known})"
@@ -151,7 +164,7 @@ pub enum PlaceError {
         known: NodeSet,
     },
     /// The nodes of the run do not have the requested memory.
-    #[error("{}", no_room(*asked, *room, nodes))]
+    #[error("{}", no_room(*asked, *room, *held, nodes))]
     NoRoom {
         /// Requested memory.
         asked: super::MemorySize,
@@ -159,6 +172,8 @@ pub enum PlaceError {
         room: super::MemorySize,
         /// Nodes that were considered.
         nodes: NodeSet,
+        /// Memory of these nodes that others hold and do not use yet.
+        held: super::MemorySize,
     },
     /// The machine has no node with this type of memory.
     #[error("this machine has no {tier} node")]
@@ -174,6 +189,7 @@ impl PlaceError {
         match self {
             Self::NotEnough { held, .. } => !held.is_empty(),
             Self::UnitsNotFree { .. } | Self::CpusHeld { .. } => true,
+            Self::NoRoom { asked, room, held, .. } => held.0 > 0 && asked.0 <= room.0.saturating_add(held.0),
             Self::RanksWithoutCores { cause, .. } => cause.passes(),
             _ => false,
         }
@@ -195,14 +211,25 @@ fn not_enough(asked: u32, free: u32, held: &CpuSet, strategy: Strategy) -> Strin
     format!("{asked} asked for, {free} can be had now: {cause}; {remedy}")
 }
 
-fn no_room(asked: super::MemorySize, room: super::MemorySize, nodes: &NodeSet) -> String {
+fn no_room(
+    asked: super::MemorySize,
+    room: super::MemorySize,
+    held: super::MemorySize,
+    nodes: &NodeSet,
+) -> String {
     if nodes.is_empty() {
         return format!("{asked} of memory asked for (--mem-size), but no node may be allocated from");
     }
-    format!(
-        "{asked} of memory asked for (--mem-size), {room} can be had now on {} {nodes}; ask for less, name other nodes with --mem, or try again when other programs have ended",
-        if nodes.len() == 1 { "node" } else { "nodes" }
-    )
+    let node = if nodes.len() == 1 { "node" } else { "nodes" };
+    let had = format!("{asked} of memory asked for (--mem-size), {room} can be had now on {node} {nodes}");
+    match held.0 {
+        0 => format!(
+            "{had}; ask for less, name other nodes with --mem, or try again when other programs have ended"
+        ),
+        _ => format!(
+            "{had}, and others hold {held} there that they do not use yet (see trimtab ps); wait with --wait, ask for less, or name other nodes with --mem"
+        ),
+    }
 }
 
 fn units_not_free(asked: u32, free: usize, level: Level, per: Option<u32>) -> String {

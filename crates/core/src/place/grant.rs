@@ -93,7 +93,9 @@ pub fn grant(get: &dyn Fn(&str) -> Option<String>, rank: Option<&LocalRank>) -> 
     if let Some(cpus) = number("SLURM_CPUS_ON_NODE") {
         return Some(of_job("SLURM_CPUS_ON_NODE", cpus));
     }
-    if let Some(cpus) = get("LSB_MCPU_HOSTS").and_then(|hosts| of_only_host(&hosts)) {
+    let by_jsrun = get("JSM_NAMESPACE_SIZE").is_some();
+    let of_hosts = |hosts: String| if by_jsrun { of_each_host(&hosts) } else { of_only_host(&hosts) };
+    if let Some(cpus) = get("LSB_MCPU_HOSTS").and_then(of_hosts) {
         return Some(of_job("LSB_MCPU_HOSTS", cpus));
     }
     let torque = get("PBS_JOBID").is_some() && number("PBS_NUM_NODES") == Some(1);
@@ -110,9 +112,30 @@ pub fn grant(get: &dyn Fn(&str) -> Option<String>, rank: Option<&LocalRank>) -> 
 /// Parses LSF's list of hosts and their slots, `node7 8`; `None` unless it has exactly one host.
 /// With several hosts, the name of this one would have to be known.
 fn of_only_host(hosts: &str) -> Option<u32> {
-    let mut words = hosts.split_whitespace();
-    let (_host, slots) = (words.next()?, words.next()?);
-    words.next().is_none().then(|| slots.parse().ok())?.filter(|&slots| slots > 0)
+    match slots(hosts)?[..] {
+        [slots] => Some(slots),
+        _ => None,
+    }
+}
+
+/// Returns the slots of a host on which jsrun started this process; `None` unless all such hosts
+/// have equally many. jsrun starts nothing on the host of the batch script, which comes first with
+/// one slot.
+fn of_each_host(hosts: &str) -> Option<u32> {
+    let slots = slots(hosts)?;
+    let computing = match slots[..] {
+        [1, _, ..] => &slots[1..],
+        _ => &slots[..],
+    };
+    let first = *computing.first()?;
+    computing.iter().all(|&other| other == first).then_some(first)
+}
+
+/// Returns the slots of each host of LSF's list; `None` if it is malformed.
+fn slots(hosts: &str) -> Option<Vec<u32>> {
+    let words: Vec<&str> = hosts.split_whitespace().collect();
+    let of = |pair: &[&str]| pair.get(1)?.parse::<u32>().ok().filter(|&slots| slots > 0);
+    words.chunks(2).map(of).collect()
 }
 
 #[cfg(test)]
@@ -144,6 +167,19 @@ mod tests {
             (&slurm[1..], Some("Slurm"), Some(("SLURM_CPUS_ON_NODE", 16, false))),
             (&[("LSB_MCPU_HOSTS", "node7 8")], None, Some(("LSB_MCPU_HOSTS", 8, false))),
             (&[("LSB_MCPU_HOSTS", "node7 8 node8 4")], None, None),
+            // jsrun: the first host has the batch script.
+            (
+                &[("JSM_NAMESPACE_SIZE", "6"), ("LSB_MCPU_HOSTS", "batch5 1 h41n08 42 h41n09 42")],
+                Some("jsrun"),
+                Some(("LSB_MCPU_HOSTS", 42, false)),
+            ),
+            (
+                &[("JSM_NAMESPACE_SIZE", "6"), ("LSB_MCPU_HOSTS", "h41n08 40")],
+                Some("jsrun"),
+                Some(("LSB_MCPU_HOSTS", 40, false)),
+            ),
+            (&[("JSM_NAMESPACE_SIZE", "6"), ("LSB_MCPU_HOSTS", "batch5 1 a 42 b 20")], Some("jsrun"), None),
+            (&[("JSM_NAMESPACE_SIZE", "6"), ("LSB_MCPU_HOSTS", "batch5 1 a")], Some("jsrun"), None),
             (
                 &[("PBS_JOBID", "1"), ("PBS_NUM_NODES", "1"), ("PBS_NUM_PPN", "6")],
                 None,

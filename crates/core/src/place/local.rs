@@ -41,17 +41,24 @@ pub(super) fn usable(machine: &Machine, taken: &Taken) -> NodeSet {
     if free.is_empty() { permitted } else { free }
 }
 
-/// Returns whether other programs use up the memory of a node.
+/// Returns whether other programs use up, or hold, the memory of a node.
 pub(super) fn is_full(node: &Node, taken: &Taken) -> bool {
-    let free = taken.free_memory.get(&node.os).copied();
-    let (Some(free), Some(bytes)) = (free, node.bytes) else { return false };
-    bytes > 0 && u128::from(free) * 100 < u128::from(bytes) * u128::from(FULL_BELOW_PERCENT)
+    let (Some(room), Some(bytes)) = (room(node, taken), node.bytes) else { return false };
+    bytes > 0 && u128::from(room) * 100 < u128::from(bytes) * u128::from(FULL_BELOW_PERCENT)
 }
 
 /// Returns the bytes of a node that a run could get: its free memory, or all of its memory if it
-/// was not examined; `None` if neither is known.
+/// was not examined, without the part that others hold; `None` if neither is known.
 pub(super) fn room(node: &Node, taken: &Taken) -> Option<u64> {
-    taken.free_memory.get(&node.os).copied().or(node.bytes)
+    let free = taken.free_memory.get(&node.os).copied().or(node.bytes)?;
+    Some(free.saturating_sub(held(node, taken)))
+}
+
+/// Returns the bytes of a node that others hold and do not use yet; at most its free memory.
+pub(super) fn held(node: &Node, taken: &Taken) -> u64 {
+    let held = taken.held_memory.get(&node.os).copied().unwrap_or(0);
+    let free = taken.free_memory.get(&node.os).copied().or(node.bytes);
+    free.map_or(held, |free| held.min(free))
 }
 
 /// Returns for each core of the machine whether it is remote. No core is remote if no node has

@@ -37,6 +37,14 @@ pub fn plan(machine: &Machine, request: &Request, taken: &Taken) -> Result<Plan,
         return Err(PlaceError::NothingAllowed);
     }
     named_cpus(machine, request, taken)?;
+    let restricted;
+    let request = match &request.kind {
+        KindChoice::LargestCache => {
+            restricted = below_largest_cache(machine, request)?;
+            &restricted
+        }
+        _ => request,
+    };
     let mut found = Err(PlaceError::NothingAllowed);
     for kind in kinds_to_try(machine, request, taken)? {
         let pool = Pool::new(machine, request, taken, kind);
@@ -74,6 +82,16 @@ fn named_cpus(machine: &Machine, request: &Request, taken: &Taken) -> Result<(),
     Ok(())
 }
 
+/// Returns the request with the CPUs that have the largest last-level cache.
+fn below_largest_cache(machine: &Machine, request: &Request) -> Result<Request, PlaceError> {
+    let largest = machine.largest_cache().ok_or(PlaceError::CachesUnknown)?;
+    let cpus = request.cpus.as_ref().map_or_else(|| largest.clone(), |named| named.intersection(&largest));
+    if cpus.is_empty() {
+        return Err(PlaceError::NoLargestCache { largest });
+    }
+    Ok(Request { cpus: Some(cpus), ..request.clone() })
+}
+
 /// Returns the core kinds to try, in order; `None` means any mixture.
 fn kinds_to_try(
     machine: &Machine,
@@ -90,7 +108,7 @@ fn kinds_to_try(
                 known: kinds.iter().map(|kind| kind.name.clone()).collect(),
             }),
         },
-        KindChoice::Any => Ok(vec![None]),
+        KindChoice::Any | KindChoice::LargestCache => Ok(vec![None]),
         KindChoice::One if kinds.len() == 1 || request.amount == Amount::Exact => Ok(vec![None]),
         KindChoice::One => {
             let present = (0..kinds.len())
@@ -205,8 +223,8 @@ fn finish(
     reasons.extend(reasons::of_taken(taken, &mask, &hold));
     reasons.extend(reasons::of_device(pool, request, &chosen.members));
     reasons.extend(reasons::of_remote(pool, request, taken, &chosen.members));
-    let (memory, of_memory) = memory::derive(machine, &request.memory, taken, &nodes)?;
-    reasons.extend(of_memory);
+    let memory = memory::derive(machine, &request.memory, taken, &nodes)?;
+    reasons.extend(memory.reasons);
     let threads = threads(slots.len(), taken.quota);
     if let (Some(quota), true) = (taken.quota, (threads as usize) < slots.len()) {
         reasons.push(Reason::Quota { quota, slots: slots.len(), threads });
@@ -218,7 +236,8 @@ fn finish(
         mask,
         hold,
         nodes,
-        memory,
+        memory: memory.plan,
+        memory_hold: memory.hold,
         huge_pages: request.huge_pages,
         threads,
         reasons,

@@ -1,12 +1,13 @@
 //! Memory policies of a program, and the weaker policies used if the kernel refuses one.
 
 use super::error::PlaceError;
-use super::local::{distances_from, permitted, room, usable};
+use super::held_memory::{NodeMemory, spread};
+use super::local::{distances_from, held, permitted, room, usable};
 use super::memory_size::MemorySize;
 use super::{Reason, Taken};
 use crate::ids::{Id, NodeId};
 use crate::set::NodeSet;
-use crate::topology::{Machine, Tier};
+use crate::topology::{Machine, Node, Tier};
 use serde::{Deserialize, Serialize};
 use std::fmt;
 use std::str::FromStr;
@@ -176,17 +177,25 @@ fn tier(word: &str) -> Option<Tier> {
     words.into_iter().find(|(known, _)| word.eq_ignore_ascii_case(known)).map(|(_, tier)| tier)
 }
 
-/// Returns the memory policy for a plan over `nodes`, with the reasons: that of the policy last.
+/// Memory of a plan: the policy, the memory that the run holds, and the reasons, that of the policy
+/// last.
+pub(super) struct DerivedMemory {
+    pub(super) plan: MemoryPlan,
+    pub(super) hold: Vec<NodeMemory>,
+    pub(super) reasons: Vec<Reason>,
+}
+
+/// Returns the memory for a plan over `nodes`.
 pub(super) fn derive(
     machine: &Machine,
     request: &MemoryRequest,
     taken: &Taken,
     nodes: &NodeSet,
-) -> Result<(MemoryPlan, Vec<Reason>), PlaceError> {
+) -> Result<DerivedMemory, PlaceError> {
     let (over, mut why) = over(machine, request, taken, nodes)?;
-    let (over, reason) = match request.size {
+    let WithRoom { over, hold, reason } = match request.size {
         Some(size) => with_room(machine, request, taken, nodes, over, size)?,
-        None => (over, None),
+        None => WithRoom { over, hold: Vec::new(), reason: None },
     };
     if matches!(&reason, Some(Reason::Room { added, .. }) if !added.is_empty()) {
         why += ", and the nearest with more memory";
@@ -222,7 +231,16 @@ pub(super) fn derive(
         why = "as asked (--mem none)".to_owned();
     }
     let plan = MemoryPlan { policy, nodes: nodes.clone() };
-    Ok((plan, reason.into_iter().chain([Reason::Memory { policy, nodes, why }]).collect()))
+    let others = request.size.and_then(|_| of_others(machine, taken));
+    let reasons = others.into_iter().chain(reason).chain([Reason::Memory { policy, nodes, why }]).collect();
+    Ok(DerivedMemory { plan, hold, reasons })
+}
+
+/// Returns the reason about memory that others hold.
+fn of_others(machine: &Machine, taken: &Taken) -> Option<Reason> {
+    let of = |node: &Node| NodeMemory { node: node.os, bytes: held(node, taken) };
+    let memory: Vec<_> = machine.nodes().iter().map(of).filter(|memory| memory.bytes > 0).collect();
+    (!memory.is_empty()).then_some(Reason::MemoryHeld { memory })
 }
 
 /// Returns the nodes of a policy, and their origin in words.
@@ -257,6 +275,13 @@ fn over(
     }
 }
 
+/// Nodes of a policy that have the requested memory, and the share of each.
+struct WithRoom {
+    over: NodeSet,
+    hold: Vec<NodeMemory>,
+    reason: Option<Reason>,
+}
+
 /// Returns the nodes of a policy with the nearest others that are needed for `size` bytes, and the
 /// reason. Nodes that the user named stay as they are. Nodes without CPUs are added for no one who
 /// did not name them.
@@ -267,13 +292,14 @@ fn with_room(
     cores: &NodeSet,
     over: NodeSet,
     size: MemorySize,
-) -> Result<(NodeSet, Option<Reason>), PlaceError> {
+) -> Result<WithRoom, PlaceError> {
     let of = |nodes: &NodeSet| -> Option<u64> {
         let rooms = machine.nodes().iter().filter(|node| nodes.contains(node.os));
         rooms.map(|node| room(node, taken)).try_fold(0u64, |sum, room| Some(sum.saturating_add(room?)))
     };
     let enough = |nodes: &NodeSet| of(nodes).is_none_or(|room| room >= size.0);
     let mut all = over.clone();
+    let mut in_order = Vec::new();
     if request.over.is_none() {
         let usable = usable(machine, taken);
         let from = distances_from(machine, if over.is_empty() { cores } else { &over });
@@ -288,18 +314,36 @@ fn with_room(
                 break;
             }
             all.insert(node);
+            in_order.push(node);
         }
     }
     if machine.nodes().is_empty() {
-        return Ok((over, Some(Reason::Room { asked: size, nodes: all, room: None, added: NodeSet::new() })));
+        let reason = Some(Reason::Room { asked: size, nodes: all, room: None, added: NodeSet::new() });
+        return Ok(WithRoom { over, hold: Vec::new(), reason });
     }
     if !enough(&all) {
         let room = MemorySize(of(&all).unwrap_or(0));
-        return Err(PlaceError::NoRoom { asked: size, room, nodes: all });
+        let of_others = machine.nodes().iter().filter(|node| all.contains(node.os));
+        let held = of_others.map(|node| held(node, taken)).fold(0, u64::saturating_add);
+        return Err(PlaceError::NoRoom { asked: size, room, nodes: all, held: MemorySize(held) });
     }
     let added = all.difference(&over);
+    let room_of = |os| {
+        let node = machine.nodes().iter().find(|node| node.os == os);
+        (os, node.and_then(|node| room(node, taken)))
+    };
+    let mut groups: Vec<Vec<_>> = vec![over.iter().map(room_of).collect()];
+    match request.policy {
+        // Pages alternate over all nodes.
+        Some(MemoryPolicy::Interleave | MemoryPolicy::Weighted) => {
+            groups[0].extend(in_order.into_iter().map(room_of));
+        }
+        // The nodes of the cores are filled first, then the nearest others.
+        _ => groups.extend(in_order.into_iter().map(|node| vec![room_of(node)])),
+    }
     let room = of(&over).map(MemorySize);
-    Ok((all, Some(Reason::Room { asked: size, nodes: over, room, added })))
+    let reason = Some(Reason::Room { asked: size, nodes: over, room, added });
+    Ok(WithRoom { over: all, hold: spread(size.0, groups), reason })
 }
 
 /// Returns the usable nodes of a tier that are nearest to any node of `to`.

@@ -1,22 +1,25 @@
 //! Placement: request + machine + occupancy -> plan with reasons.
 //!
 //! [`plan()`] is the only entry point. Each strategy has a file (`compact`, `spread`, `stride`).
-//! `pool` gathers the candidates and their costs, `local` finds cores without local memory
-//! and their distance to some,
-//! `choice` asks the strategies, `make` joins the steps, and `reasons` explains the result; `marks`
-//! shows it in pictures of the machine. `environment`, `waiting` and `launchers` decide the
-//! settings for the program's runtimes and launchers; `runtimes` and `programs` are tables; `fit`
-//! lowers counts, `grant` reads the number of CPUs that a workload manager granted, and `exclusive`
-//! the CPUs that one granted to others. Nothing here reads or changes the machine.
+//! `pool` gathers the candidates and their costs, `local` finds cores without local memory and
+//! their distance to some, `choice` asks the strategies, `make` joins the steps, and `reasons`
+//! explains the result; `marks` shows it in pictures of the machine. `environment`, `waiting` and
+//! `launchers` decide the settings for the program's runtimes and launchers; `runtimes` and
+//! `programs` are tables; `fit` lowers counts, `grant` reads the number of CPUs that a workload
+//! manager granted, and `exclusive` the CPUs that one granted to others; `held_memory` has the
+//! memory that runs hold, and `deal` gives devices to ranks. Nothing here reads or changes the
+//! machine.
 
 mod choice;
 mod compact;
+pub mod deal;
 mod environment;
 mod error;
 mod exclusive;
 mod fit;
 mod format;
 mod grant;
+mod held_memory;
 pub mod launchers;
 pub mod load_estimate;
 mod local;
@@ -40,12 +43,14 @@ mod taken;
 mod variable;
 pub mod waiting;
 
+pub use deal::DealtDevice;
 pub use environment::{Binder, CountRequest, effective, environment, fitted_lines};
 pub use error::PlaceError;
 pub use exclusive::{ContainerCpus, ExclusiveGrant, Manager, foreign_grants, kubelet_record, vcpus_own};
 pub use fit::{Fit, counts, fitted};
 pub use format::{Format, format};
 pub use grant::{Grant, GrantedCores, grant};
+pub use held_memory::{MemoryHold, NodeMemory, held_by_others, listed};
 pub use load_estimate::{LoadEstimate, LoadEvidence, LoadOrigin, RunnableTask, RunnableTasks, load_estimate};
 pub use make::{plan, state};
 pub use memory::{HugePages, MemoryNodes, MemoryPlan, MemoryPolicy, MemoryRequest};

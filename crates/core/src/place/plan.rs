@@ -1,6 +1,7 @@
 //! Plan of a run: its resources and the reasons, as a value.
 
 use super::grant::GrantedCores;
+use super::held_memory::{NodeMemory, listed};
 use super::memory::{HugePages, MemoryPlan, MemoryPolicy};
 use super::memory_size::MemorySize;
 use super::request::Amount;
@@ -43,6 +44,9 @@ pub struct Plan {
     pub nodes: NodeSet,
     /// The memory policy.
     pub memory: MemoryPlan,
+    /// Memory that the run reserves, by node; empty if no amount was requested.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub memory_hold: Vec<NodeMemory>,
     /// Transparent huge pages.
     pub huge_pages: HugePages,
     /// Number of threads that a program should start: one per slot, or fewer under a CPU quota.
@@ -184,6 +188,13 @@ pub enum Reason {
         /// Number of unused cores of other kinds.
         left: usize,
     },
+    /// The cores with the largest last-level cache were requested.
+    LargestCache {
+        /// Size of this cache.
+        bytes: MemorySize,
+        /// Number of cores with a smaller one.
+        left: usize,
+    },
     /// A hybrid machine: no kind had enough cores.
     KindsMixed {
         /// Number of requested cores.
@@ -208,6 +219,11 @@ pub enum Reason {
         room: Option<MemorySize>,
         /// Nodes that were added because these do not suffice.
         added: NodeSet,
+    },
+    /// Other runs hold memory that they do not use yet, so that less can be had than is free.
+    MemoryHeld {
+        /// The memory, by node.
+        memory: Vec<NodeMemory>,
     },
     /// The quota is below the number of slots.
     Quota {
@@ -253,9 +269,11 @@ impl fmt::Display for Reason {
             | Self::WholeCores { .. }
             | Self::SiblingsForeign { .. } => self.fmt_occupancy(f),
             Self::Kind { .. }
+            | Self::LargestCache { .. }
             | Self::KindsMixed { .. }
             | Self::Memory { .. }
             | Self::Room { .. }
+            | Self::MemoryHeld { .. }
             | Self::Quota { .. }
             | Self::Rank { .. }
             | Self::Note { .. } => self.fmt_resource(f),
@@ -392,6 +410,17 @@ impl Reason {
                     plural(*left, "core")
                 )
             }
+            Self::LargestCache { bytes, left: 0 } => {
+                write!(
+                    f,
+                    "all last-level caches have the same size, {bytes}: --kind largest-l3 excludes none"
+                )
+            }
+            Self::LargestCache { bytes, left } => write!(
+                f,
+                "only cores with the largest last-level cache, {bytes}: {} a smaller one (--kind any)",
+                if *left == 1 { "1 core has".to_owned() } else { format!("{left} cores have") }
+            ),
             Self::KindsMixed { cores } => write!(f, "no core kind has {cores} cores: kinds are mixed"),
             Self::Memory { policy: MemoryPolicy::None, why, .. } => {
                 write!(f, "memory policy left alone: {why}")
@@ -411,6 +440,9 @@ impl Reason {
                 f,
                 "{asked} of memory asked for, but node {nodes} has {room}: node {added} is added, the nearest with more"
             ),
+            Self::MemoryHeld { memory } => {
+                write!(f, "others hold memory that they do not use yet: {} (trimtab ps)", listed(memory))
+            }
             Self::Quota { quota, slots, threads } => write!(
                 f,
                 "the cgroup grants {}.{:02} CPUs of time for {}: {} advised",

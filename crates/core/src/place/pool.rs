@@ -59,6 +59,43 @@ impl Room {
     }
 }
 
+/// Speed of a node's memory; 0 if it is not known of all nodes with cores, so that nodes do not
+/// differ.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub(super) struct Speed {
+    /// In MB/s.
+    pub(super) bandwidth: u64,
+    /// In nanoseconds.
+    pub(super) latency: u64,
+}
+
+/// Speeds of the nodes of a machine.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Speeds(Vec<Speed>);
+
+/// Largest speed that counts: a petabyte a second, and a millisecond. Files may say anything, and
+/// speeds are added up.
+const BANDWIDTH_MAX: u64 = 1_000_000_000;
+const LATENCY_MAX: u64 = 1_000_000;
+
+impl Speeds {
+    pub(super) fn of_machine(machine: &Machine) -> Self {
+        let with_cores = || machine.nodes().iter().filter(|node| !node.cores.is_empty());
+        let bandwidths = with_cores().all(|node| node.bandwidth.is_some());
+        let latencies = with_cores().all(|node| node.latency.is_some());
+        let of = |node: &Node| Speed {
+            bandwidth: node.bandwidth.filter(|_| bandwidths).unwrap_or(0).min(BANDWIDTH_MAX),
+            latency: node.latency.filter(|_| latencies).unwrap_or(0).min(LATENCY_MAX),
+        };
+        Self(machine.nodes().iter().map(of).collect())
+    }
+
+    /// Returns the speed of a node, by its unit number.
+    pub(super) fn of(&self, node: u32) -> Speed {
+        self.0.get(node as usize).copied().unwrap_or_default()
+    }
+}
+
 /// Candidates in logical order, and the units of each core.
 pub(super) struct Pool<'m> {
     pub(super) machine: &'m Machine,
@@ -69,6 +106,8 @@ pub(super) struct Pool<'m> {
     held: Vec<CoreId>,
     /// Requested and available memory.
     pub(super) room: Room,
+    /// Speeds of the nodes' memory.
+    pub(super) speeds: Speeds,
     /// Units from which the request's stride takes one core each, as runs of cores; empty for other
     /// strategies.
     pub(super) strided: Vec<Range<u32>>,
@@ -136,7 +175,8 @@ impl<'m> Pool<'m> {
         }
         let strided = request.strategy.unit(machine).map(|level| machine.units(level));
         let (keys, room) = (keys(machine), Room::new(machine, request, taken));
-        Self { machine, candidates, keys, held, room, strided: strided.unwrap_or_default() }
+        let speeds = Speeds::of_machine(machine);
+        Self { machine, candidates, keys, held, room, speeds, strided: strided.unwrap_or_default() }
     }
 
     /// Returns the unit of the request's stride that contains a core.

@@ -8,7 +8,7 @@
 //! this. Properties: Parts are disjoint while there are at least as many cores as ranks. Their
 //! sizes differ by at most one core. All ranks together use every slot.
 
-use super::{Plan, Reason};
+use super::{DealtDevice, Plan, Reason, deal};
 use crate::ids::CoreId;
 use crate::set::CpuSet;
 use crate::topology::Machine;
@@ -38,7 +38,15 @@ struct Launcher {
 /// Known launchers, innermost first: a Slurm or Flux step may run `mpirun`, whose variables are the
 /// inner ones. Slurm's local id is also set in batch scripts, where nothing was split; only steps
 /// have a task count per node.
-const LAUNCHERS: [Launcher; 6] = [
+const LAUNCHERS: [Launcher; 7] = [
+    // It sets Open MPI's variables too, for its own MPI. Not tried: its variables are those that
+    // programs for it read.
+    Launcher {
+        name: "jsrun",
+        rank: "JSM_NAMESPACE_LOCAL_RANK",
+        of: &["JSM_NAMESPACE_LOCAL_SIZE"],
+        job: &["PMIX_NAMESPACE", "LSB_JOBID"],
+    },
     Launcher {
         name: "Open MPI",
         rank: "OMPI_COMM_WORLD_LOCAL_RANK",
@@ -123,13 +131,16 @@ fn tasks_on_node(list: &str, node: u32) -> Option<u32> {
 }
 
 /// Returns the part of `plan` for local rank `rank` of `of`: consecutive cores, with one more core
-/// for the first ranks if the cores do not divide evenly. With more ranks than cores, ranks share
-/// cores in turn. The hold is still the whole allotment.
-pub fn part(machine: &Machine, plan: &Plan, rank: u32, of: u32) -> Plan {
+/// for the first ranks if the cores do not divide evenly. With devices, each rank has as many
+/// cores, first the ones near its devices. With more ranks than cores, ranks share cores in turn.
+/// The hold is still the whole allotment.
+pub fn part(machine: &Machine, plan: &Plan, rank: u32, of: u32, devices: &[DealtDevice]) -> Plan {
     let cores: BTreeSet<CoreId> = plan.slots.iter().map(|slot| slot.core).collect();
     let cores: Vec<CoreId> = cores.into_iter().collect();
     let (rank_at, ranks) = (rank as usize, (of as usize).max(1));
-    let own: BTreeSet<CoreId> = if cores.len() >= ranks {
+    let own: BTreeSet<CoreId> = if cores.len() >= ranks && !devices.is_empty() {
+        deal::deal(machine, &cores, devices, of).into_iter().nth(rank_at).unwrap_or_default()
+    } else if cores.len() >= ranks {
         let (size, more) = (cores.len() / ranks, cores.len() % ranks);
         let start = rank_at * size + rank_at.min(more);
         cores[start..start + size + usize::from(rank_at < more)].iter().copied().collect()
@@ -149,7 +160,9 @@ pub fn part(machine: &Machine, plan: &Plan, rank: u32, of: u32) -> Plan {
         .div_ceil(u32::try_from(plan.slots.len()).unwrap_or(1).max(1))
         .clamp(1, share.max(1));
     part.reasons.push(Reason::Rank { rank, of, allotment: plan.mask.clone() });
-    Plan { slots, mask, ..part }
+    let mut part = Plan { slots, mask, ..part };
+    part.reasons.extend(deal::reason(deal::of_rank(devices, rank, of), &part));
+    part
 }
 
 #[cfg(test)]
@@ -186,6 +199,11 @@ mod tests {
             ]),
             Some((1, Some(4), job("f")))
         );
+        let jsrun =
+            [("JSM_NAMESPACE_LOCAL_RANK", "2"), ("JSM_NAMESPACE_LOCAL_SIZE", "6"), ("LSB_JOBID", "77")];
+        assert_eq!(of(&jsrun), Some((2, Some(6), job("77"))));
+        let both = [&jsrun[..], &[("OMPI_COMM_WORLD_LOCAL_RANK", "2")]].concat();
+        assert_eq!(rank(&both).map(|rank| rank.launcher), Some("jsrun"));
         assert_eq!(of(&[("LOCAL_RANK", "1"), ("LOCAL_WORLD_SIZE", "2")]), Some((1, Some(2), None)));
         assert_eq!(of(&[("LOCAL_RANK", "1")]), None);
         let slurm =
@@ -225,7 +243,7 @@ mod tests {
         fn parts_are_disjoint_even_and_complete(cores in 1u32..20, pu in 1u32..3, of in 1u32..9) {
             let machine = parse_synthetic(&format!("numa:2 core:{cores} pu:{pu}")).unwrap();
             let whole = plan(&machine, &Request { amount: "auto".parse().unwrap(), ..Request::default() }, &Taken::nothing(machine.cpus())).unwrap();
-            let parts: Vec<Plan> = (0..of).map(|rank| part(&machine, &whole, rank, of)).collect();
+            let parts: Vec<Plan> = (0..of).map(|rank| part(&machine, &whole, rank, of, &[])).collect();
             let sizes: Vec<usize> = parts.iter().map(|part| part.slots.len()).collect();
             let union = parts.iter().fold(CpuSet::new(), |sum, part| sum.union(&part.mask));
             prop_assert!(sizes.iter().all(|&size| size > 0));

@@ -6,7 +6,7 @@ use super::pool::{KEY_LLC, KEY_NODE, Pool};
 use super::request::{Amount, KindChoice, Request, Smt};
 use super::strategy::Strategy;
 use super::taken::{BUSY_FROM, CpuState, Taken};
-use super::{Reason, local};
+use super::{MemorySize, Reason, local};
 use crate::ids::{Id, NodeId, OsCpu, OsNode, Pu};
 use crate::set::{CpuSet, NodeSet};
 use crate::topology::{KindId, Level, Machine};
@@ -20,6 +20,9 @@ pub(super) fn of_kind(
     asked: Option<u32>,
 ) -> Option<Reason> {
     let machine = pool.machine;
+    if request.kind == KindChoice::LargestCache {
+        return largest_cache(machine);
+    }
     if machine.kinds().len() < 2 {
         return None;
     }
@@ -33,6 +36,13 @@ pub(super) fn of_kind(
         }
         _ => None,
     }
+}
+
+/// Returns the reason about the cores with the largest last-level cache.
+fn largest_cache(machine: &Machine) -> Option<Reason> {
+    let bytes = machine.llcs().iter().filter_map(|llc| llc.bytes).max()?;
+    let left = machine.llcs().iter().filter(|llc| llc.bytes != Some(bytes)).map(|llc| llc.cores.len()).sum();
+    Some(Reason::LargestCache { bytes: MemorySize(bytes), left })
 }
 
 /// Returns the reasons about cores without local memory that were used or avoided.

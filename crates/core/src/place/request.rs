@@ -1,5 +1,6 @@
 //! Requests of a user: the number of cores, their shape and their distribution.
 
+use super::deal::DealtDevice;
 use super::grant::GrantedCores;
 use super::memory::{HugePages, MemoryRequest};
 use super::strategy::Strategy;
@@ -194,6 +195,14 @@ pub enum KindChoice {
     Any,
     /// The kind with this name (`P`, `E`, …).
     Named(String),
+    /// Cores with the largest last-level cache, of any kind: the cores below the stacked cache of a
+    /// processor of which only some dies have one.
+    LargestCache,
+}
+
+impl KindChoice {
+    /// Word for the cores with the largest last-level cache.
+    pub const LARGEST_CACHE: &str = "largest-l3";
 }
 
 /// Device near which cores are wanted, as found on a machine.
@@ -203,6 +212,9 @@ pub struct NearDevice {
     pub name: String,
     /// Nearest CPUs.
     pub cpus: CpuSet,
+    /// Devices that are dealt to the ranks of a job; empty for one device.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub each: Vec<DealtDevice>,
 }
 
 /// Whole request for placement.

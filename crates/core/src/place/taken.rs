@@ -30,6 +30,10 @@ pub struct Taken {
     /// an entry was not examined, and counts with all of its memory.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub free_memory: BTreeMap<OsNode, u64>,
+    /// Memory of each node that other runs hold and do not use yet, in bytes. It is part of the
+    /// free memory.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub held_memory: BTreeMap<OsNode, u64>,
 }
 
 /// Share of its memory, in percent, below which a node counts as full. Chosen: the kernel starts to

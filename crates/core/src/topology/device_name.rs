@@ -3,6 +3,7 @@
 
 use super::{DeviceKind, Machine};
 use crate::set::CpuSet;
+use std::cmp::Reverse;
 use std::fmt;
 use std::str::FromStr;
 
@@ -27,10 +28,13 @@ pub enum DeviceName {
     Pci(String),
     /// The device that has this file.
     File(String),
+    /// All devices of a kind, each for some ranks of a job.
+    Each(DeviceKind),
 }
 
 /// Forms of a name, for messages.
-const FORMS: &str = "gpu:0, nic:eth0, disk:0, pci:0000:3b:00.0, file:/data, or a name such as nvme0n1";
+const FORMS: &str =
+    "gpu:0, gpu:each for ranks, nic:eth0, disk:0, pci:0000:3b:00.0, file:/data, or a name such as nvme0n1";
 
 /// Words before a colon, with the kind that they mean.
 const KINDS: [(&str, DeviceKind); 6] = [
@@ -78,6 +82,7 @@ impl FromStr for DeviceName {
         }
         if let Some(&(_, kind)) = KINDS.iter().find(|(word, _)| *word == kind) {
             return match rest.parse() {
+                _ if rest.eq_ignore_ascii_case("each") => Ok(Self::Each(kind)),
                 Ok(number) if !rest.starts_with('+') => Ok(Self::Numbered(kind, number)),
                 _ if is_name(rest) => Ok(Self::Named(Some(kind), rest.to_owned())),
                 _ => fault("a number or a name is missing after the colon"),
@@ -125,6 +130,7 @@ impl fmt::Display for DeviceName {
             Self::Named(None, name) => f.write_str(name),
             Self::Pci(address) => write!(f, "pci:{address}"),
             Self::File(path) => write!(f, "file:{path}"),
+            Self::Each(kind) => write!(f, "{}:each", word(*kind)),
         }
     }
 }
@@ -133,15 +139,34 @@ impl DeviceName {
     /// Returns the CPUs near the device, according to the model of the machine: an empty set if it
     /// does not know them, `None` if it does not have the device.
     pub fn near(&self, machine: &Machine) -> Option<CpuSet> {
+        if let Self::Each(kind) = self {
+            let each = each_device(machine, *kind);
+            let near = each.iter().map(|(_, device)| device.cpus.intersection(&machine.cpus()));
+            return near.reduce(|all, near| all.union(&near));
+        }
         let mut of_kind = machine.devices().iter().filter(|device| match self {
             Self::Numbered(kind, _) => device.kind == *kind,
             Self::Named(kind, name) => kind.is_none_or(|kind| device.kind == kind) && device.name == *name,
             Self::Pci(address) => device.address.as_ref() == Some(address),
-            Self::File(_) => false,
+            Self::File(_) | Self::Each(_) => false,
         });
         let at = if let Self::Numbered(_, number) = self { *number as usize } else { 0 };
         of_kind.nth(at).map(|device| device.cpus.intersection(&machine.cpus()))
     }
+}
+
+/// Returns the devices of a kind that can be dealt to ranks, each with its number in
+/// [`DeviceName::Numbered`]. Of accelerators of several makers, those of the one with the most:
+/// ranks of a program use devices of one make.
+pub fn each_device(machine: &Machine, kind: DeviceKind) -> Vec<(u32, &super::Device)> {
+    let all = || (0..).zip(machine.devices().iter().filter(|device| device.kind == kind));
+    if kind != DeviceKind::Gpu {
+        return all().collect();
+    }
+    let count = |vendor: Option<u16>| all().filter(|(_, device)| device.vendor == vendor).count();
+    // Of equally many, the first in the order of bus ids.
+    let most = all().map(|(at, device): (u32, _)| (count(device.vendor), Reverse(at), device.vendor)).max();
+    all().filter(|(_, device)| most.is_some_and(|(_, _, vendor)| device.vendor == vendor)).collect()
 }
 
 /// Returns the devices that a machine has, as they can be named.
@@ -170,6 +195,7 @@ mod tests {
             kind,
             name: name.to_owned(),
             address: address.map(str::to_owned),
+            vendor: None,
             cpus: cpus.parse().unwrap(),
         };
         parts.devices = vec![

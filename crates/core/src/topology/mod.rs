@@ -24,11 +24,13 @@ pub mod svg;
 mod synthetic;
 
 pub use cpu_names::{CpuNames, CpuNamesError, NoSuchPart};
-pub use device_name::{DeviceName, known_devices};
+pub use device_name::{DeviceName, each_device, known_devices};
 pub use kinds::{CoreKind, KindId};
 pub use map::{Piece, map};
 pub use marks::{CoreMark, CpuMark, Marks};
-pub use parts::{CpuModel, Device, DeviceKind, Domain, KindPart, Level, NodePart, Parts, Tier};
+pub use parts::{
+    CachePart, CpuModel, Device, DeviceKind, Domain, KindPart, Level, MemorySpeed, NodePart, Parts, Tier,
+};
 pub use synthetic::{SyntheticError, parse_synthetic};
 
 use crate::ids::{CoreId, Id, LlcId, NodeId, ObjectId, OsCpu, OsNode, Pu};
@@ -81,6 +83,8 @@ pub struct Llc {
     pub cores: Range<u32>,
     /// Its node, if the machine has nodes.
     pub node: Option<NodeId>,
+    /// Size of its cache in bytes; `None` if unknown, or if its cores share none.
+    pub bytes: Option<u64>,
 }
 
 /// NUMA node.
@@ -96,6 +100,10 @@ pub struct Node {
     pub bytes: Option<u64>,
     /// Type of memory.
     pub tier: Tier,
+    /// Bandwidth from the nearest CPUs in MB/s; `None` if unknown.
+    pub bandwidth: Option<u64>,
+    /// Latency from the nearest CPUs in nanoseconds; `None` if unknown.
+    pub latency: Option<u64>,
 }
 
 /// Machine: immutable, checked, cheap to query.
@@ -192,7 +200,7 @@ impl Machine {
         let objects = tree(&parts, &homes)?;
         let kinds = kinds::join(&parts);
         let (cores, core_of) = cores(&objects, &homes, &parts, &kinds);
-        let (llcs, cores) = llcs(&objects, cores);
+        let (llcs, cores) = llcs(&objects, cores, &parts.caches);
         let nodes = nodes(&parts, &cores);
         let distances = distance::table(&parts, &objects);
         Ok(Self { parts, objects, cores, core_of, llcs, nodes, distances, kinds, by_os })
@@ -331,6 +339,16 @@ impl Machine {
         self.cores.iter().map(|core| core.pus.len()).max().unwrap_or(1)
     }
 
+    /// Returns the CPUs with the largest last-level cache, all CPUs if these caches are equally
+    /// large; `None` if the size of some last-level cache is not known.
+    pub fn largest_cache(&self) -> Option<CpuSet> {
+        let sizes: Vec<u64> = self.llcs.iter().map(|llc| llc.bytes).collect::<Option<_>>()?;
+        let largest = sizes.iter().copied().max()?;
+        let of = self.llcs.iter().zip(&sizes).filter(|(_, size)| **size == largest);
+        let cores = of.flat_map(|(llc, _)| llc.cores.clone());
+        Some(cores.flat_map(|core| self.cores[core as usize].pus.clone()).map(|pu| self.os(Pu(pu))).collect())
+    }
+
     /// Returns the home nodes of these CPUs.
     pub fn nodes_of(&self, cpus: &CpuSet) -> NodeSet {
         let homes =
@@ -396,6 +414,8 @@ fn bounds(parts: &Parts) -> Result<(), MachineError> {
     most("hardware threads", parts.pus.len(), MAX_PUS)?;
     most("NUMA nodes", parts.nodes.len(), MAX_NODES)?;
     most("core kinds", parts.kinds.len(), MAX_KINDS)?;
+    most("caches", parts.caches.len(), 2 * MAX_PUS)?;
+    most("speeds of nodes", parts.memory_speeds.len(), MAX_NODES)?;
     if let Some(&cpu) = parts.pus.iter().find(|cpu| cpu.index() > MAX_ID) {
         return Err(MachineError::CpuNumber(cpu));
     }
@@ -507,7 +527,13 @@ fn cores(
 
 /// Groups cores by their outermost cache, and cores without any cache by their node and package. A
 /// run ends where either changes, so an LLC is always a run of cores.
-fn llcs(objects: &[Object], mut cores: Vec<Core>) -> (Vec<Llc>, Vec<Core>) {
+fn llcs(objects: &[Object], mut cores: Vec<Core>, sizes: &[CachePart]) -> (Vec<Llc>, Vec<Core>) {
+    let sizes: BTreeMap<(Level, u32, u32), u64> =
+        sizes.iter().map(|cache| ((cache.level, cache.first, cache.count), cache.bytes)).collect();
+    let size = |object: &Object| {
+        let pus = &object.pus;
+        sizes.get(&(object.level, pus.start, pus.end - pus.start)).copied().filter(|&bytes| bytes > 0)
+    };
     let mut outer_cache: Vec<Option<u32>> = vec![None; cores.len()];
     let mut package: Vec<Option<u32>> = vec![None; cores.len()];
     for (at, object) in objects.iter().enumerate() {
@@ -532,7 +558,8 @@ fn llcs(objects: &[Object], mut cores: Vec<Core>) -> (Vec<Llc>, Vec<Core>) {
     for at in 0..cores.len() {
         let core = u32::try_from(at).unwrap_or(u32::MAX);
         if at == 0 || key(at, &cores) != key(at - 1, &cores) {
-            llcs.push(Llc { cores: core..core, node: cores[at].node });
+            let bytes = outer_cache[at].and_then(|cache| size(&objects[cache as usize]));
+            llcs.push(Llc { cores: core..core, node: cores[at].node, bytes });
         }
         let last = llcs.len() - 1;
         llcs[last].cores.end = core + 1;
@@ -551,8 +578,17 @@ fn nodes(parts: &Parts, cores: &[Core]) -> Vec<Node> {
             near: part.first..part.first + part.count,
             bytes: part.bytes,
             tier: part.tier,
+            bandwidth: None,
+            latency: None,
         })
         .collect();
+    for speed in &parts.memory_speeds {
+        if let Some(node) = nodes.iter_mut().find(|node| node.os == speed.node) {
+            // No memory has no speed: such a value stands for an unknown one.
+            node.bandwidth = speed.bandwidth.filter(|&bandwidth| bandwidth > 0);
+            node.latency = speed.latency.filter(|&latency| latency > 0);
+        }
+    }
     for (at, core) in cores.iter().enumerate() {
         if let Some(node) = core.node {
             nodes[node.index()].cores.push(CoreId::from_index(at));

@@ -7,8 +7,8 @@
 //! core is in exactly one block. Blocks and frames are in logical order. Frames nest at most four
 //! deep, for any parts.
 
-use super::{DeviceKind, Level, Machine, Object, Tier};
-use crate::ids::{CoreId, NodeId, OsNode};
+use super::{Core, DeviceKind, Level, Machine, Node, Object, Tier};
+use crate::ids::{CoreId, Id, NodeId, OsNode};
 use crate::set::{CpuSet, NodeSet};
 use std::collections::BTreeSet;
 use std::ops::Range;
@@ -137,7 +137,23 @@ fn names(machine: &Machine, object: &Object, number: u32) -> (String, Option<Str
     let number = object.os.unwrap_or(number);
     let word = if object.level == Level::Package { "pack" } else { object.level.word() };
     let node = machine.nodes().iter().find(|node| object.level == Level::Node && node.os == OsNode(number));
-    (format!("{word} {number}"), node.and_then(|node| memory(node.bytes, node.tier)))
+    let text = node.and_then(|node| {
+        let parts = [memory(node.bytes, node.tier), speed(node)];
+        let parts: Vec<String> = parts.into_iter().flatten().collect();
+        (!parts.is_empty()).then(|| parts.join(", "))
+    });
+    (format!("{word} {number}"), text)
+}
+
+/// Returns the speed of a node's memory: `204 GB/s, 95 ns`.
+fn speed(node: &Node) -> Option<String> {
+    let bandwidth = node.bandwidth.map(|bandwidth| match bandwidth {
+        10_000.. => format!("{} GB/s", bandwidth / 1_000),
+        _ => format!("{bandwidth} MB/s"),
+    });
+    let known: Vec<String> =
+        bandwidth.into_iter().chain(node.latency.map(|latency| format!("{latency} ns"))).collect();
+    (!known.is_empty()).then(|| known.join(", "))
 }
 
 /// Returns the blocks of a run of cores without frames.
@@ -147,6 +163,15 @@ fn blocks(
     run: Range<u32>,
 ) -> impl Iterator<Item = Block> + use<> {
     let cores = &machine.cores()[run.start as usize..run.end.max(run.start) as usize];
+    // Sizes of caches are shown if they differ.
+    let sizes: BTreeSet<_> = machine.llcs().iter().filter_map(|llc| llc.bytes).collect();
+    let size = |core: &Core| {
+        let bytes = machine.llcs()[core.llc.index()].bytes.filter(|_| sizes.len() > 1);
+        bytes.map_or_else(String::new, |bytes| match bytes >> 20 {
+            0 => format!(" ({} KiB)", bytes >> 10),
+            mebibytes => format!(" ({mebibytes} MiB)"),
+        })
+    };
     // Caches with one core each do not form groups, so their cores are adjacent.
     let shared = cores.windows(2).any(|pair| pair[0].llc == pair[1].llc);
     let mut blocks: Vec<Block> = Vec::new();
@@ -156,7 +181,7 @@ fn blocks(
             Some(block) if !fresh => block.cores.end = at + 1,
             _ => {
                 let cache = caches[at as usize].filter(|_| shared);
-                let name = cache.map(|cache| format!("{cache} {}", core.llc));
+                let name = cache.map(|cache| format!("{cache} {}{}", core.llc, size(core)));
                 blocks.push(Block { name, cores: at..at + 1 });
             }
         }

@@ -89,6 +89,30 @@ pub struct Domain {
     pub count: u32,
 }
 
+/// Size of a cache.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct CachePart {
+    /// [`Level::L3`] or [`Level::L2`].
+    pub level: Level,
+    /// First PU, as a position in [`Parts::pus`].
+    pub first: u32,
+    /// Number of PUs.
+    pub count: u32,
+    /// Size in bytes.
+    pub bytes: u64,
+}
+
+/// Speed of a node's memory from its nearest CPUs, by the firmware's table (HMAT).
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct MemorySpeed {
+    /// The node.
+    pub node: OsNode,
+    /// Bandwidth in MB/s; `None` if unknown.
+    pub bandwidth: Option<u64>,
+    /// Latency in nanoseconds; `None` if unknown.
+    pub latency: Option<u64>,
+}
+
 /// Type of a NUMA node's memory, as far as known.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
@@ -174,6 +198,9 @@ pub struct Device {
     pub name: String,
     /// PCI bus id; `None` if it has none.
     pub address: Option<String>,
+    /// PCI number of its maker; `None` if unknown.
+    #[serde(default)]
+    pub vendor: Option<u16>,
     /// Nearest CPUs.
     pub cpus: CpuSet,
 }
@@ -221,4 +248,10 @@ pub struct Parts {
     pub offline: CpuSet,
     /// CPUs that a program may use according to the source; `None` for all CPUs.
     pub allowed: Option<CpuSet>,
+    /// Sizes of caches, as far as known.
+    #[serde(default)]
+    pub caches: Vec<CachePart>,
+    /// Speeds of nodes, as far as known.
+    #[serde(default)]
+    pub memory_speeds: Vec<MemorySpeed>,
 }

@@ -182,7 +182,9 @@ impl Ledger {
         let Some(file) = self.view.records() else {
             return Err(failed(io::Error::other("the file cannot be used")));
         };
-        let record = Record { hold, holder: holder.clone() }.encode();
+        let record = Record { hold, holder: holder.clone() };
+        let whole = record.has_all_memory();
+        let record = record.encode();
         // Beyond this limit the kernel does not only refuse: it kills this process (SIGXFSZ).
         let limit = getrlimit(Resource::Fsize).current.unwrap_or(u64::MAX);
         for range in cpus {
@@ -192,6 +194,10 @@ impl Ledger {
             }
             let text = record.repeat(usize::try_from(bytes.end - bytes.start).unwrap_or(0) / RECORD_BYTES);
             write_at(file, &text, bytes.start).map_err(failed)?;
+        }
+        if !whole {
+            let text = "the memory of the hold is on more nodes than a record can name; others see a part";
+            return Err(failed(io::Error::other(text)));
         }
         Ok(())
     }

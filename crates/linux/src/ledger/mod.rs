@@ -94,7 +94,7 @@ pub use proven::ProvenHold;
 pub use queue::{QueuedRun, Ticket};
 pub use record::{Holder, LABEL_BYTES, RECORD_BYTES, Record};
 pub use ticket_record::TicketClaim;
-pub use view::{Hold, Holders, LedgerView};
+pub use view::{Group, Hold, Holders, LedgerView};
 
 use crate::sys::lock::{LockKind, try_lock};
 

@@ -3,6 +3,7 @@
 use super::error::LedgerError;
 use super::record::Holder;
 use crate::text::{self, ReadError};
+use std::collections::BTreeMap;
 use std::io::{self, ErrorKind};
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
@@ -72,6 +73,7 @@ impl ProcessTable {
             since,
             label: label.to_owned(),
             delegated: false,
+            memory: BTreeMap::new(),
         })
     }
 

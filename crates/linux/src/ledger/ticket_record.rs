@@ -13,6 +13,7 @@ use super::record::{Holder, printable};
 use rustix::io::{pread, pwrite};
 use rustix::process::{Resource, getrlimit};
 use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
 use std::os::fd::OwnedFd;
 use std::time::Duration;
 use trimtab_core::hash::fnv1a;
@@ -130,6 +131,7 @@ impl TicketClaim {
             since: Duration::from_nanos(body.since_ns),
             label: printable(super::record::cut(&body.label, LABEL_BYTES_MAX)),
             delegated: false,
+            memory: BTreeMap::new(),
         };
         Some(Self { holder, demand, cores: body.cores, priority: body.priority })
     }

@@ -18,7 +18,7 @@ use std::ops::Range;
 use std::os::fd::{AsFd, OwnedFd};
 use std::path::PathBuf;
 use std::sync::Arc;
-use trimtab_core::ids::{Id, OsCpu};
+use trimtab_core::ids::{Id, OsCpu, OsNode};
 use trimtab_core::set::CpuSet;
 
 /// CPUs of one hold.
@@ -35,6 +35,15 @@ pub struct Hold {
     /// Claimed holder; of a job's processes, the last that joined. Not verified: see
     /// [`ProcessTable::standing`].
     pub holder: Holder,
+}
+
+/// CPUs and memory that the processes of a job hold together.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct Group {
+    /// The CPUs.
+    pub cpus: CpuSet,
+    /// Bytes on each node.
+    pub memory: BTreeMap<OsNode, u64>,
 }
 
 /// All holds of CPUs at a level.
@@ -182,7 +191,14 @@ impl LedgerView {
                     continue;
                 }
                 let fresh = |holder| Hold { id, level, mode, cpus: CpuSet::new(), holder };
-                holds.entry((id, holder.uid, mode)).or_insert_with(|| fresh(holder)).cpus.insert(cpu);
+                let memory = holder.memory.clone();
+                let hold = holds.entry((id, holder.uid, mode)).or_insert_with(|| fresh(holder));
+                hold.cpus.insert(cpu);
+                // All records of a hold name its whole memory, unless an older version wrote one.
+                for (node, bytes) in memory {
+                    let known = hold.holder.memory.entry(node).or_default();
+                    *known = bytes.max(*known);
+                }
             }
         }
         let mut known: Vec<Hold> = holds.into_values().collect();
@@ -190,8 +206,8 @@ impl LedgerView {
         Ok(Holders { known, unknown })
     }
 
-    /// Returns the shared CPUs of `within` that processes of user `uid` hold for `job`; `None` if
-    /// there are none. A further process of the job joins these CPUs. Records of processes that
+    /// Returns what processes of user `uid` hold for `job` on shared CPUs of `within`; `None` if
+    /// they hold nothing. A further process of the job joins these CPUs. Records of processes that
     /// verifiably belong to another user do not count.
     ///
     /// # Errors
@@ -203,7 +219,7 @@ impl LedgerView {
         job: u64,
         uid: u32,
         processes: &ProcessTable,
-    ) -> Result<Option<CpuSet>, LedgerError> {
+    ) -> Result<Option<Group>, LedgerError> {
         if job == 0 {
             return Ok(None);
         }
@@ -214,9 +230,12 @@ impl LedgerView {
                 && !matches!(processes.standing(&hold.holder), Standing::Impostor { .. })
         };
         let holds = self.holders(level, within)?.known;
-        let cpus =
-            holds.iter().filter(|hold| ours(hold)).fold(CpuSet::new(), |all, hold| all.union(&hold.cpus));
-        Ok((!cpus.is_empty()).then_some(cpus))
+        let mut group = Group::default();
+        for hold in holds.iter().filter(|hold| ours(hold)) {
+            group.cpus = group.cpus.union(&hold.cpus);
+            group.memory.extend(&hold.holder.memory);
+        }
+        Ok((!group.cpus.is_empty()).then_some(group))
     }
 
     /// Returns the number of runs that wait for CPUs of the set that `confines` names (see

@@ -15,7 +15,7 @@ use trimtab_core::topology::{Machine, MachineError, Parts};
 
 /// Version of the layout, `Parts` included. To be increased when either changes; a test fails if it
 /// was not.
-pub const FORMAT_VERSION: u32 = 2;
+pub const FORMAT_VERSION: u32 = 3;
 
 /// Largest size of a model, in bytes: twice the need of the largest machine that Linux can run
 /// (8,192 CPUs and 1,024 nodes, of which the distance table is 2 MiB).
@@ -169,7 +169,8 @@ mod tests {
     use proptest::prelude::*;
     use trimtab_core::ids::{OsCpu, OsNode};
     use trimtab_core::topology::{
-        CpuModel, Device, DeviceKind, Domain, KindPart, Level, NodePart, Tier, parse_synthetic,
+        CachePart, CpuModel, Device, DeviceKind, Domain, KindPart, Level, MemorySpeed, NodePart, Tier,
+        parse_synthetic,
     };
 
     /// Parts with one of each kind.
@@ -225,11 +226,14 @@ mod tests {
                     kind,
                     name: "eth0".to_owned(),
                     address: Some("0000:01:00.0".to_owned()),
+                    vendor: Some(0x10de),
                     cpus: cpus("0-5"),
                 })
                 .to_vec(),
             offline: cpus("6-7"),
             allowed: Some(cpus("0-3")),
+            caches: vec![CachePart { level: Level::L3, first: 0, count: 4, bytes: 96 << 20 }],
+            memory_speeds: vec![MemorySpeed { node: OsNode(1), bandwidth: Some(400_000), latency: None }],
         }
     }
 
@@ -245,7 +249,7 @@ mod tests {
     #[test]
     fn the_layout_is_the_one_that_format_names() {
         let payload = postcard::to_stdvec(&parts()).unwrap();
-        assert_eq!((FORMAT_VERSION, payload.len(), checksum(&payload)), (2, 269, 11_800_734_162_633_480_912));
+        assert_eq!((FORMAT_VERSION, payload.len(), checksum(&payload)), (3, 293, 9_332_148_422_401_672_850));
     }
 
     #[test]

@@ -1,10 +1,11 @@
 //! Key of a model: the machine and the state that the model describes.
 //!
 //! The key must be cheap and must not need hwloc: boot id, online CPUs, online nodes and nodes with
-//! CPUs are four small reads. hwloc's own version is *not* part of it, though a newer hwloc might
-//! see more: asking would load the library, which the cache avoids, and a stat of the helper would
-//! tie a system-wide cache to one installation. The program's version and the cache format replace
-//! it, and each boot makes a new model in any case.
+//! CPUs are four small reads, and one system call gives the amount of memory, which changes when
+//! memory is plugged into a node or taken from it. hwloc's own version is *not* part of it, though
+//! a newer hwloc might see more: asking would load the library, which the cache avoids, and a stat
+//! of the helper would tie a system-wide cache to one installation. The program's version and the
+//! cache format replace it, and each boot makes a new model in any case.
 
 use crate::boot;
 use crate::text::{self, ReadError};
@@ -15,12 +16,13 @@ use trimtab_core::fingerprint::{BOOT_ID, CPUS_ONLINE, NODES_ONLINE, NODES_WITH_C
 use trimtab_core::set::{CpuSet, NodeSet};
 
 /// Names of the key's lines, as faults report them.
-pub(super) const LINES: [&str; 5] = [
+pub(super) const LINES: [&str; 6] = [
     "trimtab version",
     "boot",
     "set of online CPUs",
     "set of online NUMA nodes",
     "set of NUMA nodes with CPUs",
+    "amount of memory",
 ];
 
 /// The machine and state for which a model is valid.
@@ -47,13 +49,14 @@ impl Key {
     /// [`KeyError`] when `/proc` or `/sys` do not give the boot or the CPUs.
     pub fn live() -> Result<Self, KeyError> {
         let (nodes, nodes_with_cpus) = (read_optional(NODES_ONLINE)?, read_optional(NODES_WITH_CPUS)?);
-        Ok(Self::of([&read(BOOT_ID)?, &read(CPUS_ONLINE)?, &nodes, &nodes_with_cpus]))
+        let memory = memory().to_string();
+        Ok(Self::of([&read(BOOT_ID)?, &read(CPUS_ONLINE)?, &nodes, &nodes_with_cpus, &memory]))
     }
 
     /// Returns the key of a machine described by a file: it depends on no state, and is never
     /// cached.
     pub fn file() -> Self {
-        Self::of(["file", "", "", ""])
+        Self::of(["file", "", "", "", ""])
     }
 
     /// Returns the nodes that have CPUs according to this key, in the kernel's list format.
@@ -71,10 +74,10 @@ impl Key {
         self.text.lines().nth(3).filter(|list| !list.is_empty())?.parse().ok()
     }
 
-    fn of(state: [&str; 4]) -> Self {
-        let [boot, cpus, nodes, nodes_with_cpus] = state.map(str::trim);
+    fn of(state: [&str; 5]) -> Self {
+        let [boot, cpus, nodes, nodes_with_cpus, memory] = state.map(str::trim);
         let version = env!("CARGO_PKG_VERSION");
-        Self { text: format!("{version}\n{boot}\n{cpus}\n{nodes}\n{nodes_with_cpus}\n") }
+        Self { text: format!("{version}\n{boot}\n{cpus}\n{nodes}\n{nodes_with_cpus}\n{memory}\n") }
     }
 
     pub(super) fn text(&self) -> &str {
@@ -85,6 +88,16 @@ impl Key {
     pub(super) fn boot(&self) -> &str {
         self.text.lines().nth(1).unwrap_or_default()
     }
+}
+
+/// Size of the steps in which the amount of memory counts: half of the smallest block that Linux
+/// plugs in (128 MiB). Single pages that the kernel gives up rarely pass from one step to the next.
+const MEMORY_STEP: u64 = 64 << 20;
+
+/// Returns the machine's memory in steps.
+fn memory() -> u64 {
+    let info = rustix::system::sysinfo();
+    info.totalram.saturating_mul(u64::from(info.mem_unit).max(1)) / MEMORY_STEP
 }
 
 fn read(path: &str) -> Result<String, KeyError> {
@@ -109,14 +122,25 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_key_has_its_five_lines_in_any_state() {
-        for key in [Key::live().unwrap(), Key::file(), Key::of(["b", "", "", ""])] {
+    fn a_key_has_all_its_lines_in_any_state() {
+        for key in [Key::live().unwrap(), Key::file(), Key::of(["b", "", "", "", ""])] {
             assert_eq!(key.text().lines().count(), LINES.len(), "{key:?}");
         }
-        let key = Key::of(["boot\n", "0-3\n", "0-1\n", "1\n"]);
+        let key = Key::of(["boot\n", "0-3\n", "0-1\n", "1\n", "511"]);
         assert_eq!((key.boot(), key.nodes_with_cpus()), ("boot", "1"));
         assert_eq!((key.online(), key.nodes()), ("0-3".parse().ok(), "0-1".parse().ok()));
-        assert_eq!(Key::of(["boot", "x", "", ""]).online(), None);
-        assert_eq!(Key::of(["boot", "0", "", ""]).nodes(), None);
+        assert_eq!(Key::of(["boot", "x", "", "", ""]).online(), None);
+        assert_eq!(Key::of(["boot", "0", "", "", ""]).nodes(), None);
+    }
+
+    #[test]
+    fn memory_that_is_plugged_in_makes_another_key() {
+        let key = |memory| Key::of(["boot", "0-3", "0-1", "0", memory]);
+        assert_ne!(key("511"), key("513"));
+        let total = std::fs::read_to_string("/proc/meminfo").unwrap();
+        let kibibytes = total.split_ascii_whitespace().nth(1).unwrap().parse::<u64>().unwrap();
+        // A container may be shown less.
+        assert!(memory() >= (kibibytes << 10) / MEMORY_STEP && memory() > 0);
+        assert!(Key::live().unwrap().text().ends_with(&format!("\n{}\n", memory())));
     }
 }

@@ -5,6 +5,7 @@ use std::fs::{self, File};
 use std::os::fd::{AsFd, AsRawFd};
 use std::os::unix::fs::FileExt;
 use std::time::Duration;
+use trimtab_core::ids::OsNode;
 use trimtab_linux::ledger::{Holder, Mode, RECORD_BYTES, Standing};
 use trimtab_linux::sys::lock::{LockKind, try_lock};
 
@@ -125,7 +126,8 @@ fn processes_of_a_job_find_and_join_their_group() {
     let scene = Scene::new();
     let ledger = scene.ledger();
     let uid = us("x", 0).uid;
-    let find = |job| ledger.find_group(MACHINE, &cpus(), job, uid, &processes()).unwrap();
+    let group = |job| ledger.find_group(MACHINE, &cpus(), job, uid, &processes()).unwrap();
+    let find = |job| group(job).map(|group| group.cpus);
     assert_eq!(find(77), None);
     let mut first = scene.actor();
     let mut second = scene.actor();
@@ -147,6 +149,37 @@ fn processes_of_a_job_find_and_join_their_group() {
     // An exclusive hold cannot be joined, for any job.
     let _alone = ledger.take(MACHINE, &set("1"), Mode::Exclusive, &us("alone", 77)).unwrap();
     assert_eq!(find(77), None);
+}
+
+#[test]
+fn memory_is_named_by_the_hold_and_by_its_job() {
+    let scene = Scene::new();
+    let ledger = scene.ledger();
+    let with = |job, gib: &[(u32, u64)]| {
+        let memory = gib.iter().map(|&(node, gib)| (OsNode(node), gib << 30)).collect();
+        Holder { memory, ..us("memory", job) }
+    };
+    let memory = |view: &trimtab_linux::ledger::LedgerView| {
+        let holds = view.holders(MACHINE, &cpus()).unwrap().known;
+        holds.into_iter().map(|hold| hold.holder.memory).collect::<Vec<_>>()
+    };
+    let alone =
+        ledger.take(MACHINE, &set("0-1"), Mode::Exclusive, &with(0, &[(0, 3), (1, 3), (4, 1)])).unwrap();
+    let plain = take(&ledger, "2", Mode::Exclusive).unwrap();
+    assert_eq!(memory(&ledger), [with(0, &[(0, 3), (1, 3), (4, 1)]).memory, with(0, &[]).memory]);
+    drop(alone);
+    assert_eq!(memory(&ledger), [with(0, &[]).memory], "a hold that has ended holds nothing");
+    drop(plain);
+    // Ranks of a job join its memory with its CPUs.
+    let first = ledger.take(MACHINE, &set("4-7"), Mode::Shared, &with(77, &[(0, 2)])).unwrap();
+    let group = ledger.find_group(MACHINE, &cpus(), 77, us("x", 0).uid, &processes()).unwrap().unwrap();
+    assert_eq!((&group.cpus, &group.memory), (&set("4-7"), &with(0, &[(0, 2)]).memory));
+    let joined = Holder { memory: group.memory, ..us("second", 77) };
+    let second = ledger.take(MACHINE, &group.cpus, Mode::Shared, &joined).unwrap();
+    drop(first);
+    assert_eq!(memory(&ledger), [with(0, &[(0, 2)]).memory]);
+    drop(second);
+    assert_eq!(memory(&ledger), []);
 }
 
 #[test]

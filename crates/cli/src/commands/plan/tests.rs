@@ -19,7 +19,7 @@ use trimtab_linux::ledger::Held;
 /// folder of the launch's own.
 const OPTIONS: [&[&str]; 30] = [
     &["-c1", "-c2", "-c50%", "-cnode", "-c3", "--cpus=0", "--cpus=0-1", "--cpus=core:0", "--cpus=N:99"],
-    &["--near=lo", "--near=gpu:99", "--near=file:/"],
+    &["--near=lo", "--near=gpu:99", "--near=gpu:each --visible-devices", "--near=file:/"],
     &["--strategy=scatter", "--strategy=stride:2"],
     &["--smt=all", "--smt=2"],
     &["--kind=any", "--kind=one", "--kind=P"],

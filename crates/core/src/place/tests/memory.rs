@@ -4,7 +4,7 @@ use crate::check::{PlanFinding, check};
 use crate::ids::OsNode;
 use crate::place::*;
 use crate::set::{CpuSet, NodeSet};
-use crate::topology::{Machine, parse_synthetic};
+use crate::topology::{CachePart, Level, Machine, MemorySpeed, parse_synthetic};
 
 fn machine(text: &str) -> Machine {
     parse_synthetic(text).unwrap()
@@ -144,7 +144,7 @@ fn cores_near_a_device_come_first_and_then_the_nearest_to_it() {
     let machine = ring();
     let free = Taken::nothing(machine.cpus());
     let near = |at: &str, amount: &str| {
-        let device = NearDevice { name: "nic:eth0".to_owned(), cpus: cpus(at) };
+        let device = NearDevice { name: "nic:eth0".to_owned(), cpus: cpus(at), each: Vec::new() };
         good(&machine, &Request { near: Some(device), ..ask(amount, None) }, &free)
     };
     let two = near("4-5", "2");
@@ -176,11 +176,185 @@ fn the_checker_rejects_plans_that_ignore_memory_and_devices() {
     };
     let findings = check(&machine, &sized, &tight, &both);
     assert!(matches!(&findings[..], [PlanFinding::RoomElsewhere { other: OsNode(1), .. }]), "{findings:?}");
-    let device = NearDevice { name: "gpu:0".to_owned(), cpus: cpus("4-7") };
+    let device = NearDevice { name: "gpu:0".to_owned(), cpus: cpus("4-7"), each: Vec::new() };
     let near = Request { near: Some(device), ..ask("2", None) };
     let findings = check(&machine, &near, &free, &plain);
     assert!(matches!(findings[..], [PlanFinding::FarFromDevice { .. }]), "{findings:?}");
     // Nothing better was free.
     let held = Taken { held: cpus("4-7"), ..free };
     assert_eq!(check(&machine, &near, &held, &plain), []);
+}
+
+#[test]
+fn memory_that_others_hold_is_not_planned_again() {
+    let machine = machine("pack:2 numa:1(memory=64GB) core:4");
+    let gib = |gib: &[(u32, u64)]| gib.iter().map(|&(node, gib)| (OsNode(node), gib << 30)).collect();
+    let taken = Taken { held_memory: gib(&[(0, 48)]), ..with_free(&machine, &[Some(60), Some(60)]) };
+    let plan = good(&machine, &ask("4", Some("40G")), &taken);
+    assert_eq!((&plan.mask, plan.memory.nodes.to_string().as_str()), (&cpus("4-7"), "1"));
+    assert_eq!(plan.memory_hold, [NodeMemory { node: OsNode(1), bytes: 40 << 30 }]);
+    assert!(
+        reasons(&plan).contains("others hold memory that they do not use yet: 48 GiB on node 0 (trimtab ps)"),
+        "{}",
+        reasons(&plan)
+    );
+    // Without an amount, the hold matters only if it leaves nothing.
+    assert_eq!(good(&machine, &ask("4", None), &taken).mask, cpus("0-3"));
+    let all = Taken { held_memory: gib(&[(0, 64)]), ..taken.clone() };
+    assert_eq!(good(&machine, &ask("4", None), &all).mask, cpus("4-7"));
+
+    let refused =
+        |size: &str, taken: &Taken| super::plan(&machine, &ask("4", Some(size)), taken).unwrap_err();
+    let error = refused("80G", &taken);
+    assert!(error.passes(), "others end");
+    assert_eq!(
+        error.to_string(),
+        "80 GiB of memory asked for (--mem-size), 72 GiB can be had now on nodes 0-1, and others hold 48 GiB there that they do not use yet (see trimtab ps); wait with --wait, ask for less, or name other nodes with --mem"
+    );
+    assert!(!refused("121G", &taken).passes(), "no end of a hold suffices");
+    // More is held than there is: nothing can be had, and nothing is subtracted twice.
+    let more = Taken { held_memory: gib(&[(0, 100), (1, 100)]), ..taken };
+    assert!(
+        refused("1G", &more).to_string().contains("0 B can be had now on nodes 0-1, and others hold 120 GiB")
+    );
+}
+
+#[test]
+fn a_run_holds_the_memory_that_it_asked_for() {
+    let machine = machine("pack:2 numa:2(memory=64GB) core:4");
+    let taken = with_free(&machine, &[Some(10), Some(30), Some(50), None]);
+    let held = |amount: &str, size: &str, mem: &str| {
+        let mut request = ask(amount, Some(size));
+        request.memory = MemoryRequest { size: request.memory.size, ..mem.parse().unwrap() };
+        let plan = good(&machine, &request, &taken);
+        plan.memory_hold.iter().map(|memory| (memory.node.0, memory.bytes >> 30)).collect::<Vec<_>>()
+    };
+    assert_eq!(held("4", "20G", "auto"), [(1, 20)]);
+    // The node of the cores is full before the kernel takes another one.
+    assert_eq!(held("4", "70G", "auto"), [(2, 6), (3, 64)]);
+    assert_eq!(held("8", "90G", "auto"), [(2, 45), (3, 45)]);
+    assert_eq!(held("4", "40G", "interleave:0,1"), [(0, 10), (1, 30)]);
+    assert_eq!(held("4", "70G", "interleave"), [(2, 35), (3, 35)]);
+    assert_eq!(held("4", "20G", "none"), [(1, 20)]);
+    assert_eq!(good(&machine, &ask("4", None), &taken).memory_hold, []);
+    // One node: no policy is set, and the memory is held nevertheless.
+    let one = super::machine("core:4");
+    let plan = good(&one, &ask("2", Some("1G")), &Taken::nothing(one.cpus()));
+    assert_eq!(plan.memory.policy, MemoryPolicy::None);
+}
+
+/// Two packages with two nodes each, of which each has another speed.
+fn unequal_speeds(change: &dyn Fn(&mut Vec<MemorySpeed>)) -> Machine {
+    let mut parts = machine("pack:2 numa:2(memory=64GB) l3:2 core:4").parts().clone();
+    let speed = |(node, bandwidth, latency)| MemorySpeed {
+        node: OsNode(node),
+        bandwidth: Some(bandwidth),
+        latency: Some(latency),
+    };
+    parts.memory_speeds = [(0, 100, 90), (1, 200, 90), (2, 200, 80), (3, 200, 85)].map(speed).to_vec();
+    change(&mut parts.memory_speeds);
+    Machine::build(parts).unwrap()
+}
+
+#[test]
+fn of_equally_good_nodes_the_one_with_the_fastest_memory_is_taken() {
+    let machine = unequal_speeds(&|_| {});
+    let free = Taken::nothing(machine.cpus());
+    assert_eq!(good(&machine, &ask("4", None), &free).mask, cpus("16-19"));
+    // Fewer caches and a shorter way come before speed, and so does a free core.
+    let held = |list: &str| Taken { held: cpus(list), ..free.clone() };
+    assert_eq!(good(&machine, &ask("4", None), &held("16,20,24,28")).mask, cpus("8-11"));
+    assert_eq!(good(&machine, &ask("16", None), &free).mask, cpus("16-31"));
+    let busy = |list: &str| cpus(list).iter().map(|cpu| (cpu, 900)).collect();
+    let some_busy = Taken { busy: busy("16-23"), ..free.clone() };
+    assert_eq!(good(&machine, &ask("4", None), &some_busy).mask, cpus("24-27"));
+    // The checker sees a node that is slower for no reason.
+    let slow = Request { cpus: Some(cpus("0-3")), ..ask("4", None) };
+    let plan = good(&machine, &slow, &free);
+    let findings = check(&machine, &ask("4", None), &free, &plan);
+    assert!(
+        matches!(findings[..], [PlanFinding::SlowerMemory { node: OsNode(0), other: OsNode(1) }]),
+        "{findings:?}"
+    );
+}
+
+#[test]
+fn a_speed_that_is_not_known_is_not_zero() {
+    // Without the speed of one node, or with a zero in its place, nodes do not differ.
+    for change in [
+        &(|speeds: &mut Vec<MemorySpeed>| speeds.truncate(3)) as &dyn Fn(&mut Vec<MemorySpeed>),
+        &|speeds| speeds.clear(),
+        &|speeds| speeds[3].bandwidth = None,
+        &|speeds| speeds[3].bandwidth = Some(0),
+    ] {
+        let machine = unequal_speeds(&|speeds| {
+            change(speeds);
+            speeds.iter_mut().for_each(|speed| speed.latency = None);
+        });
+        let free = Taken::nothing(machine.cpus());
+        assert_eq!(good(&machine, &ask("4", None), &free).mask, cpus("0-3"));
+    }
+    // Latencies count where only bandwidths are missing.
+    let machine = unequal_speeds(&|speeds| speeds[0].bandwidth = None);
+    assert_eq!(good(&machine, &ask("4", None), &Taken::nothing(machine.cpus())).mask, cpus("16-19"));
+}
+
+/// A processor with two dies of eight cores, of which the second has a stacked cache.
+fn stacked() -> Machine {
+    let mut parts = machine("pack:1 numa:1(memory=64GB) l3:2 core:8 pu:2").parts().clone();
+    let cache =
+        |first, mebibytes: u64| CachePart { level: Level::L3, first, count: 16, bytes: mebibytes << 20 };
+    parts.caches = vec![cache(0, 32), cache(16, 96)];
+    Machine::build(parts).unwrap()
+}
+
+#[test]
+fn cores_below_the_largest_cache_can_be_asked_for() {
+    let machine = stacked();
+    let free = Taken::nothing(machine.cpus());
+    let largest = |amount: &str| Request { kind: KindChoice::LargestCache, ..ask(amount, None) };
+    assert_eq!(machine.largest_cache(), Some(cpus("16-31")));
+    // Without the option, the first die is as good as the other.
+    assert!(good(&machine, &ask("8", None), &free).mask.is_subset(&cpus("0-15")));
+    let plan = good(&machine, &largest("8"), &free);
+    assert!(plan.mask.is_subset(&cpus("16-31")) && plan.slots.len() == 8, "{}", plan.mask);
+    assert!(
+        reasons(&plan)
+            .contains("only cores with the largest last-level cache, 96 MiB: 8 cores have a smaller one"),
+        "{}",
+        reasons(&plan)
+    );
+    assert_eq!(good(&machine, &largest("auto"), &free).slots.len(), 8);
+    assert_eq!(good(&machine, &largest("50%"), &free).slots.len(), 4);
+    let error = super::plan(&machine, &largest("9"), &free).unwrap_err().to_string();
+    assert!(error.starts_with("9 cores asked for, but only 8 cores may be used here"), "{error}");
+    let named = Request { cpus: Some(cpus("0-3")), ..largest("2") };
+    let error = super::plan(&machine, &named, &free).unwrap_err().to_string();
+    assert!(error.contains("CPUs 16-31 have the largest last-level cache, and --cpus names none"), "{error}");
+    // The checker sees cores with the smaller one.
+    let small = good(&machine, &ask("4", None), &free);
+    let findings = check(&machine, &largest("4"), &free, &small);
+    assert!(findings.iter().any(|finding| matches!(finding, PlanFinding::SmallerCache(_))), "{findings:?}");
+}
+
+#[test]
+fn caches_of_unknown_size_are_not_taken_for_small_ones() {
+    let largest = |machine: &Machine| {
+        let request = Request { kind: KindChoice::LargestCache, ..ask("4", None) };
+        super::plan(machine, &request, &Taken::nothing(machine.cpus()))
+    };
+    let mut parts = stacked().parts().clone();
+    parts.caches.pop();
+    let error = largest(&Machine::build(parts).unwrap()).unwrap_err();
+    assert_eq!(error, PlaceError::CachesUnknown);
+    assert!(error.to_string().contains("the sizes of the last-level caches are not known here"));
+    // Equal caches exclude nothing.
+    let mut parts = stacked().parts().clone();
+    parts.caches[0].bytes = parts.caches[1].bytes;
+    let plan = largest(&Machine::build(parts).unwrap()).unwrap();
+    assert!(
+        reasons(&plan).contains("all last-level caches have the same size, 96 MiB"),
+        "{}",
+        reasons(&plan)
+    );
 }

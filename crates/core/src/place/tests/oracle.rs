@@ -4,13 +4,14 @@
 //! The order that it checks is the documented one: near to the requested device, then with local
 //! memory; the cores that are chosen out of the last of these classes are on the fewest nodes; then
 //! nearest to the device, then the least of the requested memory is missing, then nearest to
-//! memory, then on the fewest caches, then the nodes are nearest to each other.
+//! memory, then on the fewest caches, then the nodes are nearest to each other, then they have the
+//! most bandwidth and the least latency, if those of all nodes are known.
 
 use crate::check::check;
 use crate::ids::{Id, NodeId, OsCpu, OsNode};
 use crate::place::*;
 use crate::set::CpuSet;
-use crate::topology::{Machine, parse_synthetic};
+use crate::topology::{Machine, MemorySpeed, parse_synthetic};
 use proptest::prelude::{ProptestConfig, any, prop, prop_assert, prop_assert_eq, proptest};
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -29,7 +30,7 @@ struct Place {
 }
 
 /// Key of a set of cores: the smallest is the best.
-type Key = ([usize; 3], usize, u64, u64, u64, usize, u64);
+type Key = ([usize; 3], usize, u64, u64, u64, usize, u64, (i128, u128));
 
 /// Returns the bytes that a node offers; `None` if unknown.
 fn offered(machine: &Machine, taken: &Taken, node: u32) -> Option<u64> {
@@ -37,7 +38,14 @@ fn offered(machine: &Machine, taken: &Taken, node: u32) -> Option<u64> {
     if !open_nodes(machine, taken).contains(&node.os) {
         return Some(0);
     }
-    taken.free_memory.get(&node.os).copied().or(node.bytes)
+    unheld(taken, node)
+}
+
+/// Returns the free memory of a node without the part that others hold; `None` if unknown.
+fn unheld(taken: &Taken, node: &crate::topology::Node) -> Option<u64> {
+    let held = taken.held_memory.get(&node.os).map_or(0, |held| *held);
+    let free = taken.free_memory.get(&node.os).copied().or(node.bytes)?;
+    Some(free - held.min(free))
 }
 
 /// Returns the nodes with free memory; those with any memory if all are full.
@@ -50,8 +58,8 @@ fn open_nodes(machine: &Machine, taken: &Taken) -> BTreeSet<OsNode> {
     let may_use: Vec<_> = machine.nodes().iter().filter(may).collect();
     let free: BTreeSet<OsNode> = may_use
         .iter()
-        .filter(|node| match (taken.free_memory.get(&node.os), node.bytes) {
-            (Some(&free), Some(bytes)) => bytes == 0 || free as f64 >= bytes as f64 * 0.02,
+        .filter(|node| match (unheld(taken, node), node.bytes) {
+            (Some(free), Some(bytes)) => bytes == 0 || free as f64 >= bytes as f64 * 0.02,
             _ => true,
         })
         .map(|node| node.os)
@@ -120,7 +128,23 @@ fn key(machine: &Machine, request: &Request, taken: &Taken, cores: &[Place]) -> 
         nodes.values().map(|place| place.from_memory).sum(),
         part.iter().map(|place| place.llc).collect::<BTreeSet<_>>().len(),
         spread,
+        speed(machine, &nodes.keys().copied().collect::<Vec<_>>()),
     )
+}
+
+/// Returns the negative bandwidth of some nodes, and their latency; 0 for what some node with cores
+/// lacks.
+fn speed(machine: &Machine, nodes: &[u32]) -> (i128, u128) {
+    let used = machine.cores().iter().filter_map(|core| core.node).collect::<BTreeSet<_>>();
+    let node = |at: u32| &machine.nodes()[at as usize];
+    let (mut bandwidth, mut latency) = (0, 0);
+    if used.iter().all(|at| node(at.0).bandwidth.is_some()) {
+        bandwidth = nodes.iter().map(|&at| i128::from(node(at).bandwidth.unwrap())).sum();
+    }
+    if used.iter().all(|at| node(at.0).latency.is_some()) {
+        latency = nodes.iter().map(|&at| u128::from(node(at).latency.unwrap())).sum();
+    }
+    (-bandwidth, latency)
 }
 
 /// Returns the smallest key of all sets of `n` cores.
@@ -173,6 +197,17 @@ fn situate(case: Case) -> (Machine, Request, Taken) {
             parts.distances.push(if from == to { 10 } else { 12 + 2 * u32::try_from(bits % 7).unwrap() });
         }
     }
+    // Speeds of all nodes, of some, or of none.
+    let speeds = far.rotate_right(7);
+    for at in 0..numa {
+        let value = |salt: u32| {
+            (speeds.rotate_right(salt + 6 * at as u32) & 7 != 0).then_some(1 + (speeds >> (2 * at) & 3))
+        };
+        let node = OsNode::from_index(at);
+        if speeds & 0x300 != 0 {
+            parts.memory_speeds.push(MemorySpeed { node, bandwidth: value(0), latency: value(3) });
+        }
+    }
     let machine = Machine::build(parts).unwrap();
     let full = |(at, free): (usize, u8)| {
         let bytes = machine.nodes().get(at)?.bytes?;
@@ -189,7 +224,7 @@ fn situate(case: Case) -> (Machine, Request, Taken) {
         // Near to a whole node, or to a part of it.
         let cores = if far & 1 == 1 { &cores[..cores.len().div_ceil(2)] } else { &cores[..] };
         let cpus = cores.iter().flat_map(|core| machine.core(*core).pus.clone());
-        NearDevice { name: "gpu:0".to_owned(), cpus: cpus.map(OsCpu).collect() }
+        NearDevice { name: "gpu:0".to_owned(), cpus: cpus.map(OsCpu).collect(), each: Vec::new() }
     });
     let request = Request {
         amount: Amount::Cores(u32::try_from(n).unwrap()),
@@ -199,7 +234,11 @@ fn situate(case: Case) -> (Machine, Request, Taken) {
     };
     let held: CpuSet = machine.cpus().iter().filter(|cpu| held >> cpu.0 & 1 == 1 && cpu.0 % 3 == 1).collect();
     let free_memory = (0..numa).zip(free).filter_map(full).collect();
-    let taken = Taken { held, free_memory, ..Taken::nothing(machine.cpus()) };
+    // Others hold memory on some nodes: a part of it, all, or more than there is.
+    let holds = |at: usize| far >> (8 * at) & 3 == 0;
+    let held_memory = (0..numa).filter(|&at| holds(at)).map(|at| (OsNode::from_index(at), far >> 32 & 0xff));
+    let held_memory = held_memory.collect();
+    let taken = Taken { held, free_memory, held_memory, ..Taken::nothing(machine.cpus()) };
     (machine, request, taken)
 }
 
@@ -236,10 +275,12 @@ proptest! {
         if let Some(size) = request.memory.size.filter(|_| made.memory.policy.takes_nodes()) {
             let nodes = made.memory.nodes.iter().map(|os| {
                 let at = machine.nodes().iter().position(|node| node.os == os).unwrap();
-                let known = taken.free_memory.get(&os).copied().or(machine.nodes()[at].bytes);
-                known.unwrap_or(u64::MAX / 8)
+                unheld(&taken, &machine.nodes()[at]).unwrap_or(u64::MAX / 8)
             });
             prop_assert!(nodes.sum::<u64>() >= size.0, "{:?}", made);
         }
+        // The plan holds the requested memory, to the byte.
+        let held: u64 = made.memory_hold.iter().map(|memory| memory.bytes).sum();
+        prop_assert_eq!(held, request.memory.size.map_or(0, |size| size.0), "{:?}", made);
     }
 }

@@ -64,6 +64,7 @@ fn laminar() -> impl proptest::strategy::Strategy<Value = Parts> {
             kind: DeviceKind::Gpu,
             name: "card<0>\u{7}".to_owned(),
             address: None,
+            vendor: None,
             cpus: CpuSet::new(),
         });
         parts
@@ -108,9 +109,15 @@ fn garbage() -> impl proptest::strategy::Strategy<Value = Parts> {
     let device = (some_cpus(), ".{0,8}").prop_map(|(cpus, name)| Device {
         kind: DeviceKind::Nic,
         address: Some(name.clone()),
+        vendor: None,
         name,
         cpus,
     });
+    let cache = (number(), number(), any::<u64>());
+    let cache = cache.prop_map(|(first, count, bytes)| CachePart { level: Level::L3, first, count, bytes });
+    let speed = (number(), any::<Option<u64>>(), any::<Option<u64>>());
+    let speed =
+        speed.prop_map(|(node, bandwidth, latency)| MemorySpeed { node: OsNode(node), bandwidth, latency });
     let pus = prop_oneof![3 => (1u32..12).prop_map(|count| (0..count).collect::<Vec<_>>()), 1 => prop::collection::vec(number(), 0..9)];
     (
         pus,
@@ -120,18 +127,23 @@ fn garbage() -> impl proptest::strategy::Strategy<Value = Parts> {
         prop::collection::vec(kind, 0..4),
         prop::collection::vec(device, 0..3),
         (some_cpus(), proptest::option::of(some_cpus()), ".{0,10}"),
+        (prop::collection::vec(cache, 0..4), prop::collection::vec(speed, 0..4)),
     )
-        .prop_map(|(pus, domains, nodes, distances, kinds, devices, (offline, allowed, name))| Parts {
-            name,
-            cpu: CpuModel::default(),
-            pus: pus.into_iter().map(OsCpu).collect(),
-            domains,
-            nodes,
-            distances,
-            kinds,
-            devices,
-            offline,
-            allowed,
+        .prop_map(|(pus, domains, nodes, distances, kinds, devices, rest, (caches, memory_speeds))| {
+            Parts {
+                name: rest.2,
+                cpu: CpuModel::default(),
+                pus: pus.into_iter().map(OsCpu).collect(),
+                domains,
+                nodes,
+                distances,
+                kinds,
+                devices,
+                offline: rest.0,
+                allowed: rest.1,
+                caches,
+                memory_speeds,
+            }
         })
 }
 

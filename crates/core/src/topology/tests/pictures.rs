@@ -13,6 +13,7 @@ fn laptop() -> Machine {
         kind,
         name: name.to_owned(),
         address: Some(address.to_owned()),
+        vendor: None,
         cpus: cpus("0-21"),
     };
     Machine::build(Parts {
@@ -40,7 +41,13 @@ fn laptop() -> Machine {
 fn accelerated() -> Machine {
     let gpu = |os| NodePart { tier: Tier::Gpu, has_cpus: false, bytes: Some(96 << 30), ..node(os, 0, 0) };
     let dram = |os, first| NodePart { bytes: Some(480 << 30), ..node(os, first, 8) };
-    let device = |kind, name: &str, at| Device { kind, name: name.to_owned(), address: None, cpus: cpus(at) };
+    let device = |kind, name: &str, at| Device {
+        kind,
+        name: name.to_owned(),
+        address: None,
+        vendor: None,
+        cpus: cpus(at),
+    };
     Machine::build(Parts {
         name: "accelerated".to_owned(),
         nodes: vec![dram(0, 0), dram(1, 8), gpu(2), gpu(3), gpu(4), gpu(5)],
