@@ -75,6 +75,7 @@ fn a_service_tags_reports_releases_and_ends_by_a_signal() {
         declared: None,
         observe: false,
         metrics: None,
+        enforce: None,
     };
     let cpus = affinity::get(None).unwrap().iter().map(|cpu| cpu.0 + 1).max().unwrap();
     let machine = move || Ok(parse_synthetic(&format!("pack:1 core:{cpus} pu:1")).unwrap());

@@ -18,8 +18,8 @@
 //!   oversubscribed plan. A plan without slots lets threads float.
 //! - `pin` is `born` (each thread on its slot from its birth), `float` (each thread in the mask
 //!   from its birth, even if its creator was narrowed: for programs whose slots an OpenMP runtime's
-//!   own places cover), `mask` (no thread is touched) or `moved` (no thread is touched here, since a
-//!   balancer moves them; the program is told the mask for each of them).
+//!   own places cover), `mask` (no thread is touched) or `moved` (no thread is touched here, since
+//!   a balancer moves them; the program is told the mask for each of them).
 //! - `threads` follows only under a CPU quota below the mask: the number of threads that are worth
 //!   starting.
 //!

@@ -10,8 +10,8 @@
 //! its slot.
 //!
 //! A balancer gives threads one CPU each while the program runs, from outside. In a balanced run
-//! each call for a thread of this process with fewer CPUs returns the mask of the plan, too, as long
-//! as the program has not set the mask of any thread.
+//! each call for a thread of this process with fewer CPUs returns the mask of the plan, too, as
+//! long as the program has not set the mask of any thread.
 //!
 //! A mask that the program set by itself is returned unchanged:
 //!
@@ -72,7 +72,7 @@ fn runtime_binds(plan: &AppliedPlan) -> bool {
     binds
 }
 
-/// Records that the program sets masks: from now on it is told those of the kernel in a balanced run.
+/// Records that the program sets masks: from now on a balanced run tells it those of the kernel.
 pub(crate) fn note_set() {
     SETS_MASKS.store(true, Relaxed);
 }

@@ -3,9 +3,9 @@
 //! A *turn* is a position in the order in which slots are given out: slots 1, 2, .. and slot 0
 //! last. The initial thread floats inside the mask. It leaves a slot that a new thread gets
 //! ([`initial`](crate::initial)), and while the other threads run on their slots, the scheduler
-//! moves it to the free slot. So slot 0 is taken only if no other is free. A thread takes the lowest
-//! free turn and gives it back when it ends in any way: the destructor of a thread-specific value
-//! runs on return, on `pthread_exit` and on cancellation.
+//! moves it to the free slot. So slot 0 is taken only if no other is free. A thread takes the
+//! lowest free turn and gives it back when it ends in any way: the destructor of a thread-specific
+//! value runs on return, on `pthread_exit` and on cancellation.
 //!
 //! All state is static and atomic; nothing is allocated, nothing waits. The function that a new
 //! thread will run is stored in its turn's entry, which belongs to that thread from before its

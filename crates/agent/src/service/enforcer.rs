@@ -372,7 +372,8 @@ pub(super) fn check_right() -> Result<()> {
     Ok(())
 }
 
-/// Returns the facts that show a change of holds first: the locked CPUs with the numbers of their holds.
+/// Returns the facts that show a change of holds first: the locked CPUs with the numbers of their
+/// holds.
 fn claims(view: &LedgerView, machine: &CpuSet) -> Result<Vec<Claim>> {
     let holders = view.holders(Level::MACHINE, machine)?;
     let known = holders.known.into_iter().map(|hold| Claim {

@@ -16,8 +16,8 @@
 //! becomes a partition.
 //!
 //! **Properties** (`tests.rs`). The decision depends on the state alone: after its changes, another
-//! decision has none. No two sealed groups share a CPU, and none do after any single change. A CPU is
-//! left for all other tasks. No hold that is sealed breaks a limit. A process only moves between
+//! decision has none. No two sealed groups share a CPU, and none do after any single change. A CPU
+//! is left for all other tasks. No hold that is sealed breaks a limit. A process only moves between
 //! its home and the group in it.
 //!
 //! Source: Linux, Documentation/admin-guide/cgroup-v2.rst, "Cpuset Interface Files", "Threads".

@@ -144,7 +144,7 @@ proptest! {
                 kernel.apply(change);
                 assert_apart(&machine, &kernel)?;
             }
-            // What is granted is sealed with its CPUs, and nothing else is.
+            // Each granted hold is sealed with its CPUs, and nothing else is.
             let granted: BTreeMap<&HoldGroup, &CpuSet> = turn.verdicts.iter()
                 .filter_map(|verdict| match &verdict.outcome {
                     HoldOutcome::Granted(group) => Some((group, &verdict.cpus)),

@@ -39,7 +39,7 @@ impl GrowRules {
     }
 }
 
-/// What is known of a hold at a moment.
+/// Facts about a hold at a moment.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct GrowObservation {
     /// Cores of the hold.

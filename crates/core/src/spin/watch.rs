@@ -34,7 +34,7 @@ pub struct Seen {
     pub found: u32,
 }
 
-/// What is done until the next observation.
+/// Action until the next observation.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Step {
     /// Whether wait loops yield.
@@ -70,7 +70,7 @@ impl Watch {
         Self { last: None, contested_us: None, crowded_us: 0, pause_us: PAUSE_US.0, window_us: 0 }
     }
 
-    /// Decides what is done until the next observation.
+    /// Decides on the action until the next observation.
     pub fn step(&mut self, seen: Seen) -> Step {
         let now = seen.now_us;
         // The first observation has none to compare with. Sampling a window too early costs little.

@@ -15,7 +15,7 @@ fn number(name: &str, default: u64) -> u64 {
     std::env::var(name).ok().and_then(|text| text.parse().ok()).unwrap_or(default)
 }
 
-/// A program of one user, and what is known about its hold.
+/// A program of one user, and facts about its hold.
 struct Victim<'s> {
     sandbox: &'s Sandbox,
     user: Option<u32>,

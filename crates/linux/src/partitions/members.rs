@@ -27,8 +27,8 @@ struct OwnedHold {
     owners: Vec<u32>,
 }
 
-/// Returns the holds of the machine. A process is part of the hold of which it has a descriptor, or else
-/// of that of the nearest process from which it descends. A process with descriptors of several
+/// Returns the holds of the machine. A process is part of the hold of which it has a descriptor, or
+/// else of that of the nearest process from which it descends. A process with descriptors of several
 /// holds is part of none: it holds cores for others.
 ///
 /// A program may close the hold's descriptor and keep its locks by a mapping, which does not show
@@ -161,8 +161,8 @@ impl<'a> Processes<'a> {
     }
 }
 
-/// Returns the control group of a process in the hierarchy of version 2, and the hold of the
-/// group in which it is there. `None` for a process that has ended, and for a group that cannot be named.
+/// Returns the control group of a process in the hierarchy of version 2, and the hold of the group
+/// in which it is there. `None` for a process that has ended, and for a group that cannot be named.
 pub(super) fn home(proc: &Path, pid: Pid) -> Option<(String, Option<u64>)> {
     let text = text::read_piece(&proc.join(format!("{pid}/cgroup"))).ok()?;
     let line = text.split(|&byte| byte == b'\n').find_map(|line| line.strip_prefix(b"0::"))?;
