@@ -28,8 +28,8 @@ struct OwnedHold {
 }
 
 /// Returns the holds of the machine. A process is part of the hold of which it has a descriptor, or
-/// else of that of the nearest process from which it descends. A process with descriptors of several
-/// holds is part of none: it holds cores for others.
+/// else of that of the nearest process from which it descends. A process with descriptors of
+/// several holds is part of none: it holds cores for others.
 ///
 /// A program may close the hold's descriptor and keep its locks by a mapping, which does not show
 /// the hold of the locks. Then the group that was made for the hold before shows its CPUs and its
