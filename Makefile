@@ -63,7 +63,7 @@ test-models: ## try the flags of teams in all orders that threads and memory may
 
 test-numa: ## run trimtab on emulated machines with several NUMA nodes (QEMU), after installing or naming what is missing
 	scripts/packages build numa
-	scripts/test-numa
+	scripts/test-numa $(ARGS)
 
 test-misses: ## far memory counted in an emulated machine, before and under --balance=brm: a minute or two where nothing else runs
 	scripts/packages build numa
