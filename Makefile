@@ -77,18 +77,18 @@ test-systemd: ## the service's unit under a systemd that is booted in a containe
 test-slurm: ## steps of Slurm placed by the plug-in, on two hosts of this machine (two minutes, root), after installing or naming what is missing
 	scripts/packages build slurm
 	$(UNOPTIMISED)
-	cd integrations/slurm && CARGO_TARGET_DIR="$(abspath $(TARGET))" python3 -B -m unittest $(ARGS)
+	cd integrations/slurm && CARGO_TARGET_DIR="$(abspath $(TARGET))" python3 -B -m unittest -v $(ARGS)
 
 # GUEST=1 is for control groups of version 2, in an emulated machine of two nodes.
 test-libvirt: ## guests of libvirt placed by the hook, and the hooks of Proxmox VE and Incus (a minute, root), after installing or naming what is missing
 	scripts/packages build libvirt
 	$(UNOPTIMISED)
-	cd integrations/libvirt && CARGO_TARGET_DIR="$(abspath $(TARGET))" $(if $(GUEST),$(abspath testbed/guest) -t 2n1c -m 1024 -l 1500 --) python3 -B -m unittest $(if $(GUEST),$(or $(ARGS),test_guests.ControlGroups),$(ARGS))
+	cd integrations/libvirt && CARGO_TARGET_DIR="$(abspath $(TARGET))" $(if $(GUEST),$(abspath testbed/guest) -t 2n1c -m 1024 -l 1500 --) python3 -B -m unittest -v $(if $(GUEST),$(or $(ARGS),test_guests.ControlGroups),$(ARGS))
 
 test-containers: ## containers of podman, docker and Compose placed by plans (half a minute, root), after installing or naming what is missing
 	scripts/packages build containers
 	$(UNOPTIMISED)
-	cd integrations/containers && CARGO_TARGET_DIR="$(abspath $(TARGET))" python3 -B -m unittest $(ARGS)
+	cd integrations/containers && CARGO_TARGET_DIR="$(abspath $(TARGET))" python3 -B -m unittest -v $(ARGS)
 
 test-mpi: ## collectives of MPI programs carried out by teams, compared with each MPI's own (a minute), after installing or naming what is missing
 	scripts/packages build test

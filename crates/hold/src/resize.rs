@@ -15,7 +15,7 @@ use serde::Serialize;
 use std::collections::BTreeSet;
 use std::path::Path;
 use std::time::Duration;
-use trimtab_core::handoff::bearer;
+use trimtab_core::handoff::{Handoff, Pin, VARIABLE, bearer};
 use trimtab_core::resize::{Extent, ResizeError, cores_of, resized};
 use trimtab_core::set::CpuSet;
 use trimtab_core::topology::Machine;
@@ -187,8 +187,10 @@ impl HoldChange<'_> {
         if !added.is_empty() {
             self.borrowed.add(self.ledger, &added)?;
             // Groups of enforced holds follow the ledger.
+            let begin = std::time::Instant::now();
             for pid in &members {
-                wait_for_cpus(&self.world.root, *pid, &added, GROUP_WAIT_MAX);
+                let left = GROUP_WAIT_MAX.saturating_sub(begin.elapsed());
+                wait_for_cpus(&self.world.root, *pid, &added, left);
             }
             rebound = match self.bind(&old, &new, crowded) {
                 Ok(rebound) => rebound,
@@ -256,6 +258,15 @@ impl HoldChange<'_> {
             std::fs::read_to_string(proc.join(format!("{pid}/maps")))
                 .is_ok_and(|maps| maps.lines().any(|line| bearer::is_library(line.as_bytes())))
         };
-        members.iter().filter(loaded).map(|pid| pid.0).collect()
+        members.iter().filter(loaded).filter(|pid| places(&proc, **pid)).map(|pid| pid.0).collect()
     }
+}
+
+/// Returns whether the plan of a process makes the library place threads, as far as it is shown.
+fn places(proc: &Path, pid: Pid) -> bool {
+    let text = std::fs::read(proc.join(format!("{pid}/environ"))).unwrap_or_default();
+    let name = [VARIABLE.as_bytes(), b"="].concat();
+    let plan = text.split(|&byte| byte == 0).find_map(|entry| entry.strip_prefix(name.as_slice()));
+    let plan: Option<Handoff> = plan.and_then(|plan| std::str::from_utf8(plan).ok()?.parse().ok());
+    plan.is_none_or(|plan| matches!(plan.pin, Pin::Born | Pin::Float))
 }

@@ -251,6 +251,11 @@ impl<'a> Deciding<'a> {
         WithTeams { environment, nesting }
     }
 
+    /// Returns whether a balancer moves threads of a program that the user lets this run pin.
+    fn moves(&self) -> bool {
+        self.request.balance.is_some_and(|kind| kind != Kind::Float) && self.request.pin != PinMode::Mask
+    }
+
     /// Decides whether the preload library is used. The second value explains that the library is
     /// missing although it is needed.
     fn preload(&self, nesting: Option<&Nesting>, variables: &[Variable]) -> (Preload, Option<String>) {
@@ -264,12 +269,13 @@ impl<'a> Deciding<'a> {
             || budget::rule(self.request).is_some()
             || self.request.spin == SpinMode::Yield
             || (self.plan.threads as usize) < self.plan.mask.len();
+        let mask_only = self.request.mask_only.is_some();
         let tasks = Tasks {
             mode: pin,
-            mask_only: self.request.mask_only.is_some(),
+            mask_only,
             openmp: floats,
             others: more,
-            moved: nesting.is_none() && self.request.balance.is_some_and(|kind| kind != Kind::Float),
+            moved: nesting.is_none() && !mask_only && self.moves(),
         };
         let preload = Preload::decide(self.facts.program.as_ref(), &tasks);
         match (&preload, &self.facts.library) {

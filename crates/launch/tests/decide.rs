@@ -302,6 +302,12 @@ fn a_balanced_run_carries_the_library_where_it_can_tell_the_program_its_mask() {
     assert!(preload("auto", &family(Family::Shell)).stays_out().is_some());
     assert!(preload("auto", &|facts| facts.program.as_mut().unwrap().go = true).stays_out().is_some());
     assert!(preload("float", &|_| {}).stays_out().is_some());
+    let pin = Some(PinMode::Mask);
+    let options = Options { balance: Some("auto".parse().unwrap()), pin, ..Options::default() };
+    let request = LaunchRequest::merge(Sources { options, ..sources(&[]) }).unwrap();
+    let mut asked_for = facts("core:4");
+    asked_for.program = Some(program(Some(Runtime::Libgomp)));
+    assert!(decide(&request, &asked_for).unwrap().preload.stays_out().is_some(), "--pin mask");
     // A library that is not there is no fault of such a run.
     let without = preload("auto", &|facts| facts.library = Err("it is not installed".to_owned()));
     assert_eq!(without.stays_out(), Some("threads float inside the mask"));

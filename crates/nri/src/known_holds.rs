@@ -62,6 +62,7 @@ impl Session {
     /// Takes over a container that exists already.
     fn adopt(&self, pod: &Pod, container: &Container, keepers: &[KeptContainer], until: Instant) {
         let first = Some(container.pid).filter(|&pid| pid != 0).map(Pid);
+        let started = container.state != ContainerState::Created as i32;
         let found = match self.wanted(pod, container) {
             Ok((found, _)) => found,
             Err(error) => {
@@ -82,7 +83,7 @@ impl Session {
             }
             // A container that was never started may stay so: the runtime ended before its start.
             // It gets its cores when it is started.
-            (None, ContainerNeed::Cores(wanted)) if first.is_some() && Instant::now() < until => {
+            (None, ContainerNeed::Cores(wanted)) if started && Instant::now() < until => {
                 self.renewed(&Subject::of(pod, container), wanted, container.pid, told.as_ref())
             }
             (None, ContainerNeed::Cores(wanted)) => Cores::Without(wanted),
@@ -149,7 +150,7 @@ impl Session {
         }
     }
 
-    /// Gives back the hold of a container that the runtime says has ended. A hold that is of the
+    /// Gives back the hold of a container that the runtime does not list. A hold that is of the
     /// container's process ends with that process: a runtime that was restarted may not list the
     /// container of a process that still runs.
     fn give_back(&self, kept: &KeptContainer) {
@@ -171,7 +172,7 @@ impl Session {
         let had = self.state().containers.remove(id);
         if had.is_none_or(|known| matches!(known.cores, Cores::Own(_) | Cores::Without(_))) {
             let all = kept(&self.node.world).unwrap_or_default();
-            all.iter().filter(|kept| kept.id == id).for_each(|kept| self.give_back(kept));
+            all.iter().filter(|kept| kept.id == id).for_each(|kept| self.end_hold(kept));
         }
         self.tell(|state| state.fresh = true);
     }

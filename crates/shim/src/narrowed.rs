@@ -10,8 +10,10 @@
 //! its slot.
 //!
 //! A balancer gives threads one CPU each while the program runs, from outside. In a balanced run
-//! each call for a thread of this process with fewer CPUs returns the mask of the plan, too, as
-//! long as the program has not set the mask of any thread.
+//! each call for the calling or the initial thread on one CPU returns the mask of the plan, too, as
+//! long as the program has not set the mask of any thread by the C library. A program that is
+//! executed with fewer CPUs than the plan has set them before. More CPUs than one are a cpuset or a
+//! hold that shrank, or a memory node, and are returned.
 //!
 //! A mask that the program set by itself is returned unchanged:
 //!
@@ -75,6 +77,18 @@ fn runtime_binds(plan: &AppliedPlan) -> bool {
 /// Records that the program sets masks: from now on a balanced run tells it those of the kernel.
 pub(crate) fn note_set() {
     SETS_MASKS.store(true, Relaxed);
+}
+
+/// Looks at the mask with which the program is executed, in a balanced run.
+pub(crate) fn note_start(plan: &AppliedPlan) {
+    let mut seen = Cpus::new();
+    if plan.is_balanced()
+        && plan.is_of_this_process()
+        && seen.read_this_thread()
+        && seen.is_within(plan.mask())
+    {
+        note_set();
+    }
 }
 
 /// Records that the program has set the mask of a thread of this process, by the kernel's id; 0 is
@@ -150,7 +164,11 @@ fn is_narrowed_by_birth(plan: &AppliedPlan, process: pid_t, seen: &Cpus) -> bool
 fn is_narrowed_by_balancer(plan: &AppliedPlan, process: pid_t, seen: &Cpus) -> bool {
     // SAFETY: no preconditions.
     let is_of_process = || process == 0 || process == unsafe { libc::getpid() } || process == this_task();
-    plan.is_balanced() && seen.is_within(plan.mask()) && !SETS_MASKS.load(Relaxed) && is_of_process()
+    plan.is_balanced()
+        && seen.len() == 1
+        && seen.is_within(plan.mask())
+        && !SETS_MASKS.load(Relaxed)
+        && is_of_process()
 }
 
 fn this_task() -> pid_t {

@@ -8,7 +8,7 @@
 //! that there is no plan.
 
 use crate::cpus::Cpus;
-use crate::imports;
+use crate::{imports, narrowed};
 use std::cell::UnsafeCell;
 use std::ffi::CStr;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -91,7 +91,11 @@ fn read() -> Option<&'static AppliedPlan> {
     // SAFETY: this thread, alone, moved the state to STATE_READING.
     let room = unsafe { &mut *ROOM.0.get() };
     let text = variable(VARIABLE).filter(|_| imports::is_home());
-    let found = guarded(|| room.fill(&Text::read(text?).ok()?));
+    let found = guarded(|| {
+        room.fill(&Text::read(text?).ok()?)?;
+        narrowed::note_start(room);
+        Some(())
+    });
     STATE.store(if found.is_some() { STATE_APPLIES } else { STATE_ABSENT }, Release);
     current()
 }

@@ -26,7 +26,7 @@ use trimtab_core::enforce::{
 use trimtab_core::set::CpuSet;
 use trimtab_core::topology::Machine;
 use trimtab_core::words::plural;
-use trimtab_linux::ledger::{Hold, Holder, Ledger, LedgerView, Level, Location, Mode};
+use trimtab_linux::ledger::{Hold, Holder, Ledger, LedgerView, Level, Location, Mode, ProvenHold};
 use trimtab_linux::partitions::{PartitionError, Partitions, seen};
 use trimtab_linux::sys::{orphan, signals};
 
@@ -48,6 +48,8 @@ const PAUSE_CHANGED_MAX: Duration = Duration::from_secs(5);
 const READ_ANEW: Duration = Duration::from_secs(10);
 /// Longest wait of a guardian for the lock of a service that is gone.
 const LOCK_WAIT_MAX: Duration = Duration::from_secs(60);
+/// Longest wait of a service for the guardian of a killed one.
+const TAKEOVER_MAX: Duration = Duration::from_secs(5);
 const LOCK_RETRY: Duration = Duration::from_millis(10);
 /// State of a hold without known processes.
 const NOT_SHOWN: &str = "only agreed: no process shows its descriptor (a program may have closed it before the service saw the hold)";
@@ -151,7 +153,9 @@ impl Enforcer {
         let partitions = Partitions::open(&paths.cgroups())?;
         let (mut lock, mut guardian) = (None, None);
         if !observe {
-            lock = Some(partitions.lock()?);
+            // Made by root, so that no other user owns it.
+            drop(Ledger::open(&paths.location()?)?);
+            lock = Some(lock_soon(&partitions)?);
             partitions.probe()?;
             guardian = Some(guard(&paths.cgroups()).context("no guardian can be started")?);
         }
@@ -218,6 +222,12 @@ impl Enforcer {
     /// Reads the holds, decides and carries the changes out, unless nothing has changed.
     fn turn(&mut self) -> Result<()> {
         let view = LedgerView::open(&self.location)?;
+        if let Some(view) = view.as_ref().filter(|view| !view.is_of_root().unwrap_or(false)) {
+            bail!(
+                "{} or its folder is not root's: whoever owns it could pretend any hold. Remove it as root while no run holds cores; the package's tmpfiles.d entry makes a folder of root's",
+                view.path().display()
+            );
+        }
         let claims = match &view {
             Some(view) => claims(view, &self.machine.cpus())?,
             None => Vec::new(),
@@ -280,7 +290,9 @@ impl Enforcer {
     fn void(&self, id: u64, cpus: &CpuSet) -> Result<()> {
         let ledger = Ledger::open(&self.location)?;
         let proven = ledger.proven(Level::MACHINE, &self.machine.cpus())?;
-        let Some(hold) = proven.into_iter().find(|hold| hold.id.number() == id) else { return Ok(()) };
+        // The number alone is a claim: another description may lock the same one.
+        let is_it = |hold: &ProvenHold| hold.id.number() == id && hold.exclusive.union(&hold.shared) == *cpus;
+        let Some(hold) = proven.into_iter().find(is_it) else { return Ok(()) };
         let mode = if hold.shared.is_empty() { Mode::Exclusive } else { Mode::Shared };
         // Names are not needed to give locks back.
         let holder = Holder::default();
@@ -358,6 +370,18 @@ impl Enforcer {
         }
         status.observe = self.observes();
         status.fault = Some(fault.to_owned());
+    }
+}
+
+/// Takes the lock of enforcement. The guardian of a service that has just been killed may have it
+/// for a moment.
+fn lock_soon(partitions: &Partitions) -> Result<File, PartitionError> {
+    let begin = Instant::now();
+    loop {
+        match partitions.lock() {
+            Err(PartitionError::InUse) if begin.elapsed() < TAKEOVER_MAX => std::thread::sleep(LOCK_RETRY),
+            done => return done,
+        }
     }
 }
 

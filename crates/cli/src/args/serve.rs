@@ -55,7 +55,7 @@ pub struct ServeArgs {
     /// Keep all other tasks off the CPUs of holds, and refuse holds beyond the limits of
     /// /etc/trimtab/site.toml (root, control groups of version 2, Linux 6.7). KIND is root or
     /// isolated: whether the scheduler balances load inside of a hold. With --observe, changes are
-    /// only printed.
+    /// only printed. Experimental: docs/guide/enforcing.md names its known faults.
     #[arg(long, value_name = "KIND", num_args = 0..=1, require_equals = true, default_missing_value = "root")]
     pub enforce: Option<PartitionKind>,
     /// Give back what a killed service with --enforce left, and end.

@@ -58,7 +58,7 @@ fn threads_are_moved_and_the_program_is_as_ever() {
 #[test]
 fn a_program_that_counts_cpus_while_it_is_balanced_counts_those_of_the_run() {
     let [a, b] = need!(two(), "two cores are needed");
-    let counts = need!(c("counts.c"), "no C compiler");
+    let counts = need!(c("counts_while_balanced.c"), "no C compiler");
     let sandbox = Sandbox::new();
     let options = format!("--cpus {a},{b} --balance=pinned --interval 5ms");
     let outcome = sandbox.run(&options).arg(&counts).ends();

@@ -110,7 +110,11 @@ fn shells_make_and_mask_only_programs_carry_the_library_only_where_it_has_someth
     assert_eq!(carried(sandbox.run("-c 2").args(["make", "-s", "-f"]).arg(&all)), [false; 2]);
     assert_eq!(program("-c 2"), [true; 2]);
     assert_eq!(program("-c 2 --pin mask"), [false; 2]);
-    assert_eq!(program("-c 2 --balance"), [false; 2], "threads that are balanced are not bound at birth");
+    // Told the mask of the run while they are balanced.
+    assert_eq!(program("-c 2 --balance"), [true; 2]);
+    assert_eq!(program("-c 2 --balance --pin mask"), [false; 2]);
+    assert_eq!(program("-c 2 --balance=float"), [false; 2]);
+    assert_eq!(shell("-c 2 --balance"), [false; 2]);
     // Fewer threads than CPUs, nested teams, synchronisation counted.
     assert_eq!(shell("-c 2 --threads 1"), [true; 2]);
     assert_eq!(program("-c 2 --pin mask --threads 1"), [true; 2]);

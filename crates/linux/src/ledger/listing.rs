@@ -90,13 +90,16 @@ impl Listing {
 
     /// Reads the locks of one of our descriptors; the list is empty when it is not open.
     pub(super) fn of_descriptor(proc_root: &Path, number: i32) -> Self {
-        Self::parse(&fs::read_to_string(proc_root.join(format!("self/fdinfo/{number}"))).unwrap_or_default())
+        Self::of_fdinfo(
+            &fs::read_to_string(proc_root.join(format!("self/fdinfo/{number}"))).unwrap_or_default(),
+        )
     }
 
     /// Reads the locks of one descriptor of another process; the list is empty when it is not
     /// shown.
     pub(super) fn of_other_descriptor(proc_root: &Path, pid: u32, number: i32) -> Self {
-        Self::parse(&fs::read_to_string(proc_root.join(format!("{pid}/fdinfo/{number}"))).unwrap_or_default())
+        let text = fs::read_to_string(proc_root.join(format!("{pid}/fdinfo/{number}")));
+        Self::of_fdinfo(&text.unwrap_or_default())
     }
 
     /// Reads the locks of all descriptors of a process; the list is empty when they are not shown.
@@ -104,15 +107,16 @@ impl Listing {
         let entries = fs::read_dir(proc_root.join(format!("{pid}/fdinfo")));
         let files = entries.into_iter().flatten().flatten();
         let texts = files.filter_map(|entry| fs::read_to_string(entry.path()).ok());
-        Self { lines: texts.flat_map(|text| Self::parse(&text).lines).collect() }
+        Self { lines: texts.flat_map(|text| Self::of_fdinfo(&text).lines).collect() }
     }
 
-    /// Reads the locks of each descriptor of a process; descriptors without locks are left out.
-    pub(super) fn of_each_descriptor(proc_root: &Path, pid: u32) -> Vec<Self> {
-        let entries = fs::read_dir(proc_root.join(format!("{pid}/fdinfo")));
-        let files = entries.into_iter().flatten().flatten();
-        let texts = files.filter_map(|entry| fs::read_to_string(entry.path()).ok());
-        texts.map(|text| Self::parse(&text)).filter(|listing| !listing.lines.is_empty()).collect()
+    /// Returns the descriptors of a process with locks of a file of this inode number.
+    pub(super) fn descriptors_with(proc_root: &Path, pid: u32, file: Identity) -> Vec<i32> {
+        let entries = fs::read_dir(proc_root.join(format!("{pid}/fdinfo"))).into_iter().flatten().flatten();
+        let numbers = entries.filter_map(|entry| entry.file_name().to_str()?.parse::<i32>().ok());
+        let locks =
+            |number: &i32| !Self::of_other_descriptor(proc_root, pid, *number).of_inode(file).is_empty();
+        numbers.filter(locks).collect()
     }
 
     /// Returns the locks of one file, which is recognised by its inode alone, as its device may be
@@ -162,6 +166,13 @@ impl Listing {
         let within =
             |lock: &ByteLock| bytes.contains(&lock.bytes.start) && bytes.contains(&(lock.bytes.end - 1));
         self.lines.iter().filter(|line| within(&line.lock)).map(|line| line.file).collect()
+    }
+
+    /// Reads what the kernel says of a descriptor. Only its lines of locks count: others may hold
+    /// words that a user has chosen.
+    fn of_fdinfo(text: &str) -> Self {
+        let locks = text.lines().filter(|line| line.starts_with("lock:"));
+        Self { lines: locks.filter_map(LockLine::parse).collect() }
     }
 
     fn parse(text: &str) -> Self {
@@ -248,6 +259,15 @@ lock:\t1: OFDLCK ADVISORY  WRITE -1 00:1b:41 3 5
         assert_eq!(locks(0xfd, 0, 123_456), [ByteLock { bytes: 0..END, kind: LockKind::Write }]);
         assert_eq!(locks(0, 0x1b, 41), [ByteLock { bytes: 3..6, kind: LockKind::Write }]);
         assert_eq!(listing.lines.len(), 3);
+    }
+
+    #[test]
+    fn a_descriptors_other_lines_are_no_locks() {
+        let text = "pos:\t0\nname:\tPOSIX ADVISORY WRITE 1 00:1b:40 0 EOF\n\
+                    lock:\t1: OFDLCK ADVISORY  WRITE -1 00:1b:41 3 5\n";
+        let listing = Listing::of_fdinfo(text);
+        assert_eq!(listing.lines.len(), 1);
+        assert_eq!(listing.of_inode(Identity { device: 0, inode: 41 }).len(), 1);
     }
 
     #[test]

@@ -8,11 +8,16 @@
 use super::error::LedgerError;
 use super::layout::HoldId;
 use super::level::Level;
-use super::listing::Listing;
+use super::listing::{Identity, Listing};
 use super::map::LockTable;
 use super::view::LedgerView;
+use crate::sys::lock::ByteLock;
+use rustix::process::{PidfdFlags, PidfdGetfdFlags, pidfd_getfd, pidfd_open};
 use std::collections::BTreeMap;
-use std::fs;
+use std::os::fd::AsRawFd;
+use std::os::unix::fs::MetadataExt;
+use std::path::Path;
+use std::{fs, io};
 use trimtab_core::set::CpuSet;
 
 /// A hold with facts of the kernel alone.
@@ -39,8 +44,7 @@ impl LedgerView {
         let mut found: BTreeMap<(HoldId, String), ProvenHold> = BTreeMap::new();
         let entries = fs::read_dir(&self.place.proc_root).into_iter().flatten().flatten();
         for pid in entries.filter_map(|entry| entry.file_name().to_str()?.parse::<u32>().ok()) {
-            for listing in Listing::of_each_descriptor(&self.place.proc_root, pid) {
-                let locks = listing.of_inode(self.identity);
+            for locks in self.locks_of(pid) {
                 let Some(id) = HoldId::locked(&locks, self.place.tag) else { continue };
                 let map = self.place.map(LockTable::Listed(&locks), level, within)?;
                 if map.exclusive.is_empty() && map.shared.is_empty() {
@@ -58,6 +62,42 @@ impl LedgerView {
             }
         }
         Ok(found.into_values().collect())
+    }
+
+    /// Returns the locks of the ledger that a process has, by descriptor. Each descriptor is copied
+    /// and looked at: a file of another device may have the same inode number, and a number of a
+    /// descriptor may name another file a moment later.
+    fn locks_of(&self, pid: u32) -> Vec<Vec<ByteLock>> {
+        let proc_root = &self.place.proc_root;
+        let numbers = Listing::descriptors_with(proc_root, pid, self.identity);
+        if numbers.is_empty() {
+            return Vec::new();
+        }
+        let process = i32::try_from(pid).ok().and_then(rustix::process::Pid::from_raw);
+        let Some(process) = process.and_then(|pid| pidfd_open(pid, PidfdFlags::empty()).ok()) else {
+            return Vec::new();
+        };
+        let copies = numbers.into_iter().filter_map(|number| {
+            let copy = pidfd_getfd(&process, number, PidfdGetfdFlags::empty()).ok()?;
+            (Identity::of(&rustix::fs::fstat(&copy).ok()?) == self.identity).then_some(copy)
+        });
+        let locks =
+            copies.map(|copy| Listing::of_descriptor(proc_root, copy.as_raw_fd()).of_inode(self.identity));
+        locks.filter(|locks| !locks.is_empty()).collect()
+    }
+
+    /// Returns whether the ledger's file and its folder are root's, and no other user can replace
+    /// them.
+    ///
+    /// # Errors
+    /// The file or the folder cannot be looked at.
+    pub fn is_of_root(&self) -> io::Result<bool> {
+        let path = self.path();
+        let file = fs::symlink_metadata(&path)?;
+        let folder = fs::metadata(path.parent().unwrap_or(Path::new("/")))?;
+        let replaceable = folder.mode() & 0o022 != 0 && folder.mode() & 0o1000 == 0;
+        let present = file.ino() == self.identity.inode;
+        Ok(present && file.uid() == 0 && folder.uid() == 0 && !replaceable)
     }
 
     /// Returns whether a hold with this number lives and all of these CPUs are locked exclusively,

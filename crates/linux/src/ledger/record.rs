@@ -37,6 +37,8 @@ const RANGE_BYTES: usize = 8;
 const RANGES_MAX: usize = 16;
 /// Numbers of nodes are below this one: four times the most that Linux can run.
 const NODES_END: u16 = 4096;
+/// Most nodes with memory in a record: as many as Linux can run.
+const NODES_MAX: usize = 1024;
 const MEBIBYTE_BITS: u32 = 20;
 
 /// Length of the longest label that is kept, in bytes of UTF-8.
@@ -184,6 +186,7 @@ fn memory(field: &[u8], count: usize) -> Option<BTreeMap<OsNode, u64>> {
     let mut reader = Reader { rest: &field[start..] };
     let mut memory = BTreeMap::new();
     let mut before = NODES_END;
+    let mut nodes = 0;
     for _ in 0..count {
         let (first, last) = (u16::from_le_bytes(reader.take()?), u16::from_le_bytes(reader.take()?));
         let mebibytes = u32::from_le_bytes(reader.take()?);
@@ -191,6 +194,10 @@ fn memory(field: &[u8], count: usize) -> Option<BTreeMap<OsNode, u64>> {
             return None;
         }
         before = first;
+        nodes += usize::from(last - first) + 1;
+        if nodes > NODES_MAX {
+            return None; // written to make readers slow
+        }
         let bytes = u64::from(mebibytes) << MEBIBYTE_BITS;
         memory.extend((first..=last).map(|node| (OsNode(u32::from(node)), bytes)));
     }

@@ -45,18 +45,21 @@ pub fn seen(
     groups: &[SeenGroup],
 ) -> Result<Vec<SeenHold>, LedgerError> {
     let proven = view.proven(Level::MACHINE, machine)?;
+    let locked =
+        proven.iter().fold(CpuSet::new(), |all, hold| all.union(&hold.exclusive).union(&hold.shared));
     let mut owned: Vec<OwnedHold> = proven
         .into_iter()
         .map(|hold| OwnedHold {
             id: hold.id.number(),
             exclusive: hold.exclusive,
             shared: hold.shared,
-            owners: hold.lockers,
+            owners: hold.lockers.into_iter().filter(|pid| is_own(proc, *pid, hold.id.number())).collect(),
         })
         .collect();
     let shown: Vec<u64> = owned.iter().map(|hold| hold.id).collect();
     for seen in groups.iter().filter(|seen| !shown.contains(&seen.group.hold)) {
-        if view.vouches(seen.group.hold, Level::MACHINE, &seen.cpus)? {
+        // CPUs that a descriptor shows to be another hold's are not this hold's any more.
+        if !seen.cpus.intersects(&locked) && view.vouches(seen.group.hold, Level::MACHINE, &seen.cpus)? {
             owned.push(OwnedHold {
                 id: seen.group.hold,
                 exclusive: seen.cpus.clone(),
@@ -159,6 +162,18 @@ impl<'a> Processes<'a> {
         let status = process::status(self.proc, Pid(oldest.id)).ok()?;
         Some((status.uid, oldest.start.0))
     }
+}
+
+/// Returns whether a process has a hold for itself: it keeps it for another process, or was started
+/// in it. A descriptor alone may have been sent to a process that knows nothing of it.
+fn is_own(proc: &Path, pid: u32, hold: u64) -> bool {
+    if keeper::is_keeper(proc, Pid(pid)) {
+        return true;
+    }
+    let text = std::fs::read(proc.join(format!("{pid}/environ"))).unwrap_or_default();
+    let named = text.split(|&byte| byte == 0).find_map(|entry| entry.strip_prefix(b"TRIMTAB_HOLD="));
+    let number = named.and_then(|value| std::str::from_utf8(value).ok()?.split(' ').nth(2)?.parse().ok());
+    number == Some(hold)
 }
 
 /// Returns the control group of a process in the hierarchy of version 2, and the hold of the group

@@ -25,13 +25,13 @@ pub use inside::{home_cpus, wait_for_cpus};
 pub use members::seen;
 
 use crate::text;
-use rustix::fs::{FlockOperation, XattrFlags, flock, getxattr, removexattr, setxattr, statfs};
+use rustix::fs::{FlockOperation, OFlags, XattrFlags, flock, getxattr, removexattr, setxattr, statfs};
 use std::collections::BTreeSet;
-use std::fs::{self, File};
+use std::fs::{self, File, OpenOptions};
 use std::io;
-use std::os::unix::fs::MetadataExt;
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 use thiserror::Error;
 use trimtab_core::enforce::{GroupChange, HoldGroup, PartitionKind, Seal, SeenGroup};
 use trimtab_core::ids::Id;
@@ -44,6 +44,8 @@ const MARK: &str = "user.trimtab.cpuset";
 /// Attribute of the group of a hold: its CPUs. The files of its cpuset are gone while the
 /// controller is switched off above it, which the owner of that group can do.
 const CPUS: &str = "user.trimtab.cpus";
+/// File whose lock the process has that enforces holds. Only root can make files in its folder.
+const LOCK: &str = "/run/trimtab-enforce.lock";
 /// Longest list of CPUs in an attribute: the kernel's limit for one.
 const LIST_MAX: usize = 1 << 16;
 /// Most groups that are examined in a search.
@@ -51,6 +53,8 @@ const GROUPS_MAX: usize = 100_000;
 /// Most rounds in which threads are moved out of a group: threads that are born meanwhile need
 /// another one.
 const ROUNDS_MAX: u32 = 1_000;
+/// Longest time of these rounds: a program that forks again and again keeps no other hold waiting.
+const ROUNDS_TIME_MAX: Duration = Duration::from_secs(1);
 /// Most attempts to remove a group while its last thread ends, and the pause between them.
 const REMOVALS_MAX: u32 = 100;
 const REMOVAL_PAUSE: Duration = Duration::from_millis(10);
@@ -125,6 +129,8 @@ pub enum PartitionError {
 #[derive(Clone, Debug)]
 pub struct Partitions {
     root: PathBuf,
+    /// File whose lock the one process has that enforces holds.
+    lock: PathBuf,
 }
 
 impl Partitions {
@@ -139,7 +145,7 @@ impl Partitions {
         if !is_unified {
             return Err(PartitionError::NotUnified { path });
         }
-        let this = Self { root: path.clone() };
+        let this = Self { root: path.clone(), lock: LOCK.into() };
         if !this.words("/", "cgroup.controllers").contains("cpuset") {
             return Err(PartitionError::NoController);
         }
@@ -151,11 +157,19 @@ impl Partitions {
     }
 
     /// Locks the hierarchy against other processes that enforce holds, as long as the file is open.
+    /// The file is root's alone: other users could lock one that they can read.
     ///
     /// # Errors
-    /// Another process has the lock.
+    /// Another process has the lock, or the file cannot be made.
     pub fn lock(&self) -> Result<File, PartitionError> {
-        let file = File::open(&self.root).map_err(|source| self.failed("open", "/", source))?;
+        let (flags, path) = (OFlags::NOFOLLOW | OFlags::CLOEXEC, &self.lock);
+        let mut options = OpenOptions::new();
+        options.write(true).create(true).truncate(false).mode(0o600).custom_flags(flags.bits().cast_signed());
+        let file = options.open(path).map_err(|source| PartitionError::Io {
+            attempt: "open".to_owned(),
+            path: path.clone(),
+            source,
+        })?;
         flock(&file, FlockOperation::NonBlockingLockExclusive).map_err(|_| PartitionError::InUse)?;
         Ok(file)
     }
@@ -377,8 +391,11 @@ impl Partitions {
 
     /// Moves all threads of a group to the group above it.
     fn empty(&self, group: &HoldGroup) -> Result<(), PartitionError> {
-        let path = group.path();
+        let (path, begin) = (group.path(), Instant::now());
         for _ in 0..ROUNDS_MAX {
+            if begin.elapsed() > ROUNDS_TIME_MAX {
+                break;
+            }
             let threads = self.text(&path, "cgroup.threads").unwrap_or_default();
             if threads.is_empty() {
                 return Ok(());

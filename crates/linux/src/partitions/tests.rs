@@ -39,7 +39,7 @@ fn a_folder_that_is_no_hierarchy_is_refused_with_its_remedy() {
 #[test]
 fn one_process_enforces_at_a_time() {
     let folder = tempfile::tempdir().unwrap();
-    let groups = Partitions { root: folder.path().to_owned() };
+    let groups = Partitions { root: folder.path().to_owned(), lock: folder.path().join("lock") };
     let held = groups.lock().unwrap();
     assert!(matches!(groups.lock(), Err(PartitionError::InUse)));
     drop(held);
@@ -49,7 +49,7 @@ fn one_process_enforces_at_a_time() {
 #[test]
 fn groups_of_other_users_and_files_and_links_are_no_groups_of_holds() {
     let folder = tempfile::tempdir().unwrap();
-    let groups = Partitions { root: folder.path().to_owned() };
+    let groups = Partitions { root: folder.path().to_owned(), lock: folder.path().join("lock") };
     fs::create_dir_all(folder.path().join("a/trimtab.1")).unwrap();
     fs::create_dir_all(folder.path().join("a/b/trimtab.2")).unwrap();
     fs::write(folder.path().join("trimtab.3"), "").unwrap();
