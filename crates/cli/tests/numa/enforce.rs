@@ -64,6 +64,13 @@ impl Drop for Homes {
     }
 }
 
+/// Returns a sandbox whose ledger root made, as the package's folder is root's.
+fn with_roots_ledger() -> Sandbox {
+    let sandbox = Sandbox::alone();
+    sandbox.run("-c 1").arg("true").ends().ok();
+    sandbox
+}
+
 fn holds_in(folder: &Path) -> Vec<PathBuf> {
     let below = fs::read_dir(folder).into_iter().flatten().flatten().map(|entry| entry.path());
     let named = |path: &PathBuf| path.file_name().unwrap().to_string_lossy().starts_with("trimtab.");
@@ -156,7 +163,7 @@ fn until_given_back(homes: &Homes, strangers: &[u32], all: &Cpus) {
 fn a_stranger_is_kept_off_a_hold_until_the_hold_ends() {
     let homes = given!(Homes::new());
     let shape = given!(Shape::here());
-    let sandbox = Sandbox::alone();
+    let sandbox = with_roots_ledger();
     sandbox.write("config/site.toml", "enforce-memory = true\n");
     let (hog, all) = (Hog::new(), shape.cpus());
     homes.take("bob", hog.0.id());
@@ -194,7 +201,7 @@ fn a_stranger_is_kept_off_a_hold_until_the_hold_ends() {
 fn a_hold_beyond_the_limits_is_refused_and_its_cpus_become_free() {
     let homes = given!(Homes::new());
     given!(Shape::here());
-    let sandbox = Sandbox::alone();
+    let sandbox = with_roots_ledger();
     sandbox.write("config/site.toml", "max-cores = 2\nmax-cores-per-user = 2\n");
     let service = serve(&sandbox, "--enforce");
     let (first, mask) = run(&sandbox, &homes, ANN, "-c 1");
@@ -225,7 +232,7 @@ fn a_hold_beyond_the_limits_is_refused_and_its_cpus_become_free() {
 fn everything_is_given_back_when_the_service_is_killed() {
     let homes = given!(Homes::new());
     let shape = given!(Shape::here());
-    let sandbox = Sandbox::alone();
+    let sandbox = with_roots_ledger();
     let (hog, all) = (Hog::new(), shape.cpus());
     homes.take("bob", hog.0.id());
     let (held, mask) = run(&sandbox, &homes, ANN, "-c 1");
@@ -281,7 +288,7 @@ fn everything_is_given_back_when_the_service_is_killed() {
 fn a_dry_run_changes_nothing_and_tells_everything() {
     let homes = given!(Homes::new());
     let shape = given!(Shape::here());
-    let sandbox = Sandbox::alone();
+    let sandbox = with_roots_ledger();
     sandbox.write("config/site.toml", "max-cores = 1\n");
     let (_one, mask) = run(&sandbox, &homes, ANN, "-c 1");
     let (_two, more) = run(&sandbox, &homes, BOB, "-c 2 --no-rules");
@@ -303,12 +310,26 @@ fn a_dry_run_changes_nothing_and_tells_everything() {
     service.ends();
 }
 
+/// The owner of the ledger's file could replace it by one that pretends any hold.
+#[test]
+fn a_ledger_of_another_user_is_not_believed() {
+    let homes = given!(Homes::new());
+    let sandbox = Sandbox::alone();
+    let (held, mask) = run(&sandbox, &homes, ANN, "-c 1");
+    let service = serve(&sandbox, "--enforce");
+    eventually("the fault is told", || service.errors().contains("is not root's"));
+    assert_eq!((homes.groups(), sandbox.held()), (Vec::new(), mask));
+    service.signal(Signal::TERM);
+    service.ends();
+    held.ends().ok();
+}
+
 /// A user with a control group of the session manager's can make groups and change settings there.
 #[test]
 fn a_user_who_owns_the_group_gets_no_more_than_the_own_hold() {
     let homes = given!(Homes::new());
     let shape = given!(Shape::here());
-    let sandbox = Sandbox::alone();
+    let sandbox = with_roots_ledger();
     let (held, mask) = run(&sandbox, &homes, ANN, "-c 1");
     let home = homes.of("ann");
     for entry in ["", "cgroup.procs", "cgroup.threads", "cgroup.subtree_control"] {
@@ -340,7 +361,7 @@ fn a_user_who_owns_the_group_gets_no_more_than_the_own_hold() {
 #[test]
 fn a_second_service_does_not_enforce() {
     let _homes = given!(Homes::new());
-    let sandbox = Sandbox::alone();
+    let sandbox = with_roots_ledger();
     let service = serve(&sandbox, "--enforce");
     let other = sandbox.path("other");
     let second = sandbox.trimtab("serve --enforce").arg("--socket").arg(other).ends();
@@ -355,7 +376,7 @@ fn a_second_service_does_not_enforce() {
 fn a_hold_that_is_resized_keeps_its_group() {
     let homes = given!(Homes::new());
     let shape = given!(Shape::here());
-    let sandbox = Sandbox::alone();
+    let sandbox = with_roots_ledger();
     let (held, mask) = run(&sandbox, &homes, ANN, "-c 1");
     let service = serve(&sandbox, "--enforce");
     eventually("it is enforced", || state(&sandbox, &mask)["enforced"] == true);
@@ -380,7 +401,7 @@ fn a_program_that_closes_the_descriptor_stays_in_its_group() {
         skip("no Python");
         None
     }));
-    let sandbox = Sandbox::alone();
+    let sandbox = with_roots_ledger();
     // A guest's files are on an overlay, and mappings there do not keep locks. A ledger is in memory.
     let mounted = Command::new("mount")
         .args(["-t", "tmpfs", "-o", "mode=1777", "ledger"])
