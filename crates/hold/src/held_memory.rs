@@ -6,6 +6,7 @@
 //! hold's memory unused, which makes a planner cautious.
 
 use crate::escapes::{carried, processes, seen};
+use crate::select::all_holds;
 use crate::site_facts::LedgerPosition;
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -13,7 +14,7 @@ use trimtab_core::escapes::belongs;
 use trimtab_core::ids::OsNode;
 use trimtab_core::place::{MemoryHold, held_by_others};
 use trimtab_core::set::CpuSet;
-use trimtab_linux::ledger::{Hold, LedgerError, LedgerView, Level, ProcessTable};
+use trimtab_linux::ledger::{Hold, LedgerError, LedgerView, ProcessTable};
 use trimtab_linux::process::{self, Pid, ResidentMemory};
 
 /// Returns the memory of each node that others than a launch at this position hold and do not use
@@ -41,19 +42,6 @@ pub fn of_others(
     };
     let all: Vec<MemoryHold> = holds.iter().zip(used).map(of).collect();
     Ok(held_by_others(&all, position.level.depth(), &position.within))
-}
-
-/// Returns the holds of all levels.
-fn all_holds(view: &LedgerView, machine: &CpuSet) -> Result<Vec<Hold>, LedgerError> {
-    let mut holds = Vec::new();
-    for level in (0..).map_while(Level::new) {
-        let holders = view.holders(level, machine)?;
-        if holders.known.is_empty() && holders.unknown.is_empty() {
-            break; // a hold inside another needs that other
-        }
-        holds.extend(holders.known);
-    }
-    Ok(holds)
 }
 
 /// Returns the bytes that the processes of each hold use.
@@ -90,7 +78,7 @@ fn bound_inside(proc: &Path, pid: Pid, holds: &[Hold], machine: &CpuSet) -> Opti
 #[cfg(test)]
 mod tests {
     use super::*;
-    use trimtab_linux::ledger::{BootId, Holder, Ledger, Location, Mode};
+    use trimtab_linux::ledger::{BootId, Holder, Ledger, Level, Location, Mode};
 
     /// Memory that this test's process surely has.
     const SOME: u64 = 256 << 20;

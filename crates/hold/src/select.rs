@@ -10,7 +10,7 @@ use trimtab_core::set::CpuSet;
 use trimtab_core::words::plural;
 use trimtab_front::process_env::World;
 use trimtab_linux::keeper::{self, Description, Target};
-use trimtab_linux::ledger::{Hold, Ledger, LedgerError, Level, Mode};
+use trimtab_linux::ledger::{Hold, Ledger, LedgerError, LedgerView, Level, Mode};
 use trimtab_linux::process::{self, Pid};
 use trimtab_linux::sys::affinity;
 
@@ -52,7 +52,7 @@ pub struct Selected {
 ///
 /// # Errors
 /// The ledger cannot be read.
-pub fn all_holds(ledger: &Ledger, machine: &CpuSet) -> Result<Vec<Hold>, LedgerError> {
+pub fn all_holds(ledger: &LedgerView, machine: &CpuSet) -> Result<Vec<Hold>, LedgerError> {
     let mut holds = Vec::new();
     for level in (0..).map_while(Level::new) {
         let holders = ledger.holders(level, machine)?;
