@@ -24,6 +24,7 @@ use rustix::process::{PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
 use std::collections::BTreeMap;
 use std::path::Path;
 use std::time::Duration;
+use thiserror::Error;
 use trimtab_core::place::{MemoryPlan, rank_variables};
 use trimtab_core::set::CpuSet;
 use trimtab_front::machine::Which;
@@ -92,6 +93,22 @@ pub struct KeptContainer {
     pub target: Target,
     keeper: Pid,
     hold: Hold,
+}
+
+/// Why a hold was not handed over.
+#[derive(Debug, Error)]
+pub enum HandOverError {
+    /// The engine named a process that is not of the container.
+    #[error("process {process} is in no control group of container {id}")]
+    Stranger {
+        /// The process.
+        process: Pid,
+        /// The engine's number of the container.
+        id: String,
+    },
+    /// The process or the hold has ended, or the hold cannot be kept.
+    #[error(transparent)]
+    Failed(#[from] anyhow::Error),
 }
 
 impl ContainerRequest<'_> {
@@ -198,6 +215,19 @@ fn is_container_keeper(proc: &Path, pid: Pid) -> bool {
     words.next().is_some_and(|name| name.starts_with(KEEPER)) && words.next() == Some(ARGUMENT.as_bytes())
 }
 
+/// Returns whether a process with these control groups (`/proc/PID/cgroup`) is in the group of a
+/// container. Engines name the group after the container: `ID`, or `ENGINE-ID.scope` where systemd
+/// makes the groups.
+fn is_in_container(groups: &str, id: &str) -> bool {
+    let is_its = |name: &str| {
+        let name = name.strip_suffix(".scope").unwrap_or(name);
+        name.strip_suffix(id).is_some_and(|rest| rest.is_empty() || rest.ends_with(['-', ':']))
+    };
+    // `NUMBER:CONTROLLERS:PATH`
+    let paths = groups.lines().filter_map(|line| line.splitn(3, ':').nth(2));
+    !id.is_empty() && paths.flat_map(|path| path.split('/')).any(is_its)
+}
+
 /// Returns the holds of containers of this user, by their keepers.
 ///
 /// # Errors
@@ -246,16 +276,30 @@ fn kept_of(world: &World, kind: EngineTask) -> Result<Vec<KeptContainer>> {
 }
 
 impl KeptContainer {
-    /// Hands the hold over to the container's first process: it lasts until that process ends.
+    /// Hands the hold over to the container's first process: it lasts until that process ends. A
+    /// process outside of the container's control groups gets none, whatever the engine says: the
+    /// hold would last as long as that process.
     ///
     /// # Errors
-    /// There is no such process any more, or the hold has ended. The hold is as before.
-    pub fn hand_over(&self, world: &World, first: Pid, program: &Path) -> Result<()> {
-        let ledger: Ledger = open(world)?;
-        let watched = WatchedTarget::process(&world.proc(), first)?;
+    /// There is no such process any more, it is not of the container, or the hold has ended. The
+    /// hold is as before.
+    pub fn hand_over(&self, world: &World, first: Pid, program: &Path) -> Result<(), HandOverError> {
+        // The process is watched before its groups are read, so they are its own.
+        let watched = WatchedTarget::process(&world.proc(), first).map_err(anyhow::Error::new)?;
         if *watched.target() == self.target {
             return Ok(());
         }
+        if self.kind == EngineTask::Container {
+            let groups = std::fs::read_to_string(world.proc().join(format!("{first}/cgroup")));
+            if !watched.has_ended() && !groups.is_ok_and(|groups| is_in_container(&groups, &self.id)) {
+                return Err(HandOverError::Stranger { process: first, id: self.id.clone() });
+            }
+        }
+        Ok(self.pass_to(world, watched, program)?)
+    }
+
+    fn pass_to(&self, world: &World, watched: WatchedTarget, program: &Path) -> Result<()> {
+        let ledger: Ledger = open(world)?;
         let mut borrowed = ledger.borrow_from(&[self.keeper.0], &self.hold)?;
         let mut holder = holder(world, watched.target(), &self.hold.holder.label)?;
         holder.since = self.hold.holder.since;
@@ -302,6 +346,23 @@ mod tests {
     use super::*;
     use std::ffi::OsString;
     use trimtab_core::place::local_rank;
+
+    #[test]
+    fn a_process_is_in_a_container_by_a_group_that_is_named_after_it() {
+        let of = |path: &str| is_in_container(&format!("3:cpu:/a\n0::{path}\n"), "4f1c");
+        for own in [
+            "/kubepods/burstable/podx/4f1c",
+            "/kubepods.slice/kubepods-podx.slice/cri-containerd-4f1c.scope",
+            "/../../kubepods-podx.slice/crio-4f1c.scope/container",
+            "/system.slice/kubepods-podx.slice:cri-containerd:4f1c",
+        ] {
+            assert!(of(own), "{own}");
+        }
+        for other in ["/", "/init.scope", "/a/04f1c", "/a/4f1c0", "/a/x-4f1c.service", "/a/.scope", ""] {
+            assert!(!of(other), "{other}");
+        }
+        assert!(!is_in_container("0::/a//b/.scope\n", ""), "an engine that names no container");
+    }
 
     #[test]
     fn a_containers_variables_neither_number_ranks_nor_steer_trimtab() {

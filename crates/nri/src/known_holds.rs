@@ -1,17 +1,20 @@
 //! Holds of containers that exist already: taken over after a restart, handed over to the
-//! container's first process, made again after their keeper was killed, and given back.
+//! container's first process, made again after their keeper was killed or before a late start, and
+//! given back.
 
 use crate::containers::{Containers, Cores, Known, Own};
 use crate::figures::Figures;
 use crate::message::{Container, ContainerState, Pod, Synchronize, Synchronized};
 use crate::node::{Subject, label};
-use crate::session::{Session, cpus_of, own};
+use crate::session::{Session, cpus_of, own, refusal};
+use crate::ttrpc::CallStatus;
 use crate::wanted::ContainerNeed;
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 use trimtab_core::set::CpuSet;
-use trimtab_hold::container::{KeptContainer, Pid, kept};
+use trimtab_hold::container::{ContainerCores, HandOverError, KeptContainer, Pid, kept};
 use trimtab_hold::cores::CoresRequest;
+use trimtab_hold::reserve::ReserveError;
 
 /// Longest time in which holds are made again during `Synchronize`.
 const RENEWAL_MAX: Duration = Duration::from_millis(1_000);
@@ -102,11 +105,8 @@ impl Session {
         pid: u32,
         cpus: Option<&CpuSet>,
     ) -> Cores {
-        let claims = self.claims_of_containers();
-        match self.node.reserve_again(subject, &wanted, cpus, claims.as_ref()) {
+        match self.reserved_again(subject, &wanted, cpus) {
             Ok(cores) => {
-                Figures::count(&self.figures.renewed);
-                self.say_reserved(&format!("{} (again)", subject.label), &cores);
                 if pid != 0 {
                     self.hand_over(&subject.id, pid);
                 }
@@ -117,6 +117,44 @@ impl Session {
                 Cores::Without(wanted)
             }
         }
+    }
+
+    fn reserved_again(
+        &self,
+        subject: &Subject,
+        wanted: &CoresRequest,
+        cpus: Option<&CpuSet>,
+    ) -> Result<ContainerCores, ReserveError> {
+        let claims = self.claims_of_containers();
+        let cores = self.node.reserve_again(subject, wanted, cpus, claims.as_ref())?;
+        Figures::count(&self.figures.renewed);
+        self.say_reserved(&format!("{} (again)", subject.label), &cores);
+        Ok(cores)
+    }
+
+    /// Makes a hold again for a container that lost it between its making and its start, when the
+    /// runtime was started again: others may have its CPUs. The upkeep gives it those of the hold.
+    ///
+    /// # Errors
+    /// There are not enough free cores: the container must not start on those of others.
+    pub(crate) fn starting(&self, pod: &Pod, container: &Container) -> Result<(), CallStatus> {
+        let (wanted, told) = match self.state().containers.get(&container.id) {
+            Some(Known { cores: Cores::Without(wanted), told, .. }) => (wanted.clone(), told.clone()),
+            _ => return Ok(()),
+        };
+        let subject = Subject::of(pod, container);
+        let cores = self
+            .reserved_again(&subject, &wanted, cpus_of(container).or(told).as_ref())
+            .map_err(|error| refusal(&subject, &error))?;
+        let mut state = self.state();
+        match state.containers.get_mut(&container.id) {
+            Some(known) => known.cores = own(cores, wanted),
+            None => {
+                drop(state);
+                self.forget(&container.id); // it was removed meanwhile
+            }
+        }
+        Ok(())
     }
 
     /// Hands the hold of a container over to a process. A container that has ended meanwhile loses
@@ -141,8 +179,15 @@ impl Session {
             && let Some(kept) = wrong.first()
             && let Err(error) = kept.hand_over(&self.node.world, first, &self.node.keeper)
         {
-            self.narrator.detail(&format!("container {}: {error:#}", kept.id));
-            // Its process has ended, and the end of the container is on its way.
+            match error {
+                HandOverError::Stranger { .. } => self.narrator.warning(&format!(
+                    "{error}, though the runtime says so: its hold lasts until the plug-in hears of its end"
+                )),
+                // Its process has ended, and the end of the container is on its way.
+                HandOverError::Failed(error) => {
+                    self.narrator.detail(&format!("container {}: {error:#}", kept.id));
+                }
+            }
         } else {
             for kept in wrong.iter().skip(usize::from(right.is_empty())) {
                 self.end_hold(kept);

@@ -124,6 +124,8 @@ pub enum NriEvent {
     Unknown = 0,
     /// A container is made.
     CreateContainer = 4,
+    /// A container is about to be started.
+    StartContainer = 6,
     /// A container has been started.
     PostStartContainer = 7,
     /// Resources of a container are changed.

@@ -40,7 +40,7 @@ const STATED_MAX: Duration = Duration::from_secs(60);
 /// Time that an answer needs on its way, of the runtime's own limit.
 const ANSWER_MARGIN: Duration = Duration::from_millis(300);
 /// Calls that need no answer but an empty one.
-const SILENT: [&str; 12] = [
+const SILENT: [&str; 11] = [
     "Shutdown",
     "RunPodSandbox",
     "UpdatePodSandbox",
@@ -48,7 +48,6 @@ const SILENT: [&str; 12] = [
     "StopPodSandbox",
     "RemovePodSandbox",
     "PostCreateContainer",
-    "StartContainer",
     "PostUpdateContainer",
     "ValidateContainerAdjustment",
     "PostStopContainer",
@@ -90,7 +89,7 @@ pub struct SessionState {
 }
 
 /// Makes a refusal in trimtab's own sentence, which the pod's events show.
-fn refusal(subject: &Subject, error: &ReserveError) -> CallStatus {
+pub(crate) fn refusal(subject: &Subject, error: &ReserveError) -> CallStatus {
     let code = match error {
         ReserveError::NoCores(_) => code::RESOURCE_EXHAUSTED,
         ReserveError::Never(_) => code::FAILED_PRECONDITION,
@@ -222,17 +221,16 @@ impl Session {
             "CreateContainer" => {
                 let (pod, container) = about()?;
                 let created = self.create(&pod, &container, deadline);
-                if let Err(refused) = &created {
-                    Figures::count(&self.figures.refused);
-                    let text = refused.message.strip_prefix("trimtab: ").unwrap_or(&refused.message);
-                    self.narrator.notice(&format!("refused: {text}"));
-                }
-                created.map(|answer| answer.encode_to_vec())
+                self.say_refused(created).map(|answer| answer.encode_to_vec())
             }
             "UpdateContainer" => Ok(self.update(&about()?.1).encode_to_vec()),
             "StopContainer" | "RemoveContainer" => {
                 self.forget(&about()?.1.id);
                 Ok(Updates::default().encode_to_vec())
+            }
+            "StartContainer" => {
+                let (pod, container) = about()?;
+                self.say_refused(self.starting(&pod, &container)).map(|()| Empty {}.encode_to_vec())
             }
             "PostStartContainer" => {
                 self.started(&about()?.1);
@@ -241,6 +239,10 @@ impl Session {
             "StateChange" => {
                 let change: StateChange = read(payload)?;
                 match NriEvent::try_from(change.event) {
+                    Ok(NriEvent::StartContainer) => {
+                        let (pod, container) = parts(change.pod, change.container)?;
+                        self.say_refused(self.starting(&pod, &container))?;
+                    }
                     Ok(NriEvent::PostStartContainer) => self.started(&parts(change.pod, change.container)?.1),
                     Ok(NriEvent::RemoveContainer) => self.forget(&parts(change.pod, change.container)?.1.id),
                     _ => {}
@@ -252,6 +254,16 @@ impl Session {
         }
     }
 
+    /// Counts and says a refusal.
+    fn say_refused<T>(&self, result: Result<T, CallStatus>) -> Result<T, CallStatus> {
+        if let Err(refused) = &result {
+            Figures::count(&self.figures.refused);
+            let text = refused.message.strip_prefix("trimtab: ").unwrap_or(&refused.message);
+            self.narrator.notice(&format!("refused: {text}"));
+        }
+        result
+    }
+
     fn configure(&self, asked: &Configure) -> Result<Configured, CallStatus> {
         if !asked.config.trim().is_empty() {
             let config = asked.config.parse().map_err(|cause| {
@@ -261,6 +273,7 @@ impl Session {
         }
         let events = [
             NriEvent::CreateContainer,
+            NriEvent::StartContainer,
             NriEvent::PostStartContainer,
             NriEvent::UpdateContainer,
             NriEvent::StopContainer,

@@ -297,8 +297,8 @@ class Bed:
         until(20, "a run on the host", held)
         return process
 
-    def pod(self, name, annotations=None, containers=None, check=True, handler="", parent=None):
-        """Runs a pod. Returns its numbers, or, without `check`, the result of the client."""
+    def pod(self, name, annotations=None, containers=None, check=True, handler="", parent=None, start=True):
+        """Runs a pod, or only makes it. Returns its numbers, or, without `check`, the result of the client."""
         one = {"name": "main", "command": ["/bin/sleep", "100000"]}
         wanted = {
             "name": name,
@@ -309,7 +309,7 @@ class Bed:
             "annotations": annotations or {},
             "containers": [one | container for container in containers or [{}]],
         }
-        result = self.cri("run", json.dumps(wanted), check=check)
+        result = self.cri("run" if start else "make", json.dumps(wanted), check=check)
         return json.loads(result.stdout) if result.returncode == 0 else result
 
     def remove(self, pod, check=True):

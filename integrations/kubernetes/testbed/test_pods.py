@@ -154,6 +154,24 @@ class Exclusive(Case):
         self.bed.synchronized(text)
         self.assertEqual((self.cpuset(pod), len(self.bed.holds())), (before, 1))
 
+    def test_a_container_that_starts_after_a_restart_gets_no_cores_of_others(self):
+        pod = self.pod("late", "1", start=False)
+        container = pod["containers"][0]
+        self.assertEqual(len(self.bed.holds()), 1)
+        before = self.bed.log("plugin").count("synchronized:")
+        self.bed.kill("containerd")
+        until(10, "its hold ends with containerd", lambda: not self.bed.holds())
+        self.bed.containerd()
+        self.bed.synchronized(before)
+        self.host_run("-c", "2")
+        refused = self.bed.cri("start", container, check=False)
+        self.assertNotEqual(refused.returncode, 0, "it started on the cores of a run")
+        self.assertIn("trimtab: pod default/late/main:", refused.stderr)
+        self.runs[0].kill()
+        until(10, "the run's hold ends", lambda: not self.bed.holds())
+        again = self.pod("again", "1")
+        self.assertEqual([cpus(hold["cpus"]) for hold in self.bed.holds()], [self.cpuset(again)])
+
     def test_a_hold_whose_keeper_was_killed_is_made_again(self):
         pod = self.pod("one", "1")
         container = pod["containers"][0]

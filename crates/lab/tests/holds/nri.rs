@@ -6,8 +6,10 @@ use crate::util::{Running, Sandbox, cpus, eventually, need, two};
 use prost::Message;
 use rustix::process::Signal;
 use std::collections::{BTreeMap, BTreeSet};
-use std::io::{Read, Write};
+use std::fs;
+use std::io::{ErrorKind, Read, Write};
 use std::os::unix::net::{UnixListener, UnixStream};
+use std::path::PathBuf;
 use std::process::{Child, Command};
 use trimtab_nri::message::{
     About, Configure, Configured, Container, ContainerState, Cpu, Created, LinuxContainer, NriEvent,
@@ -159,12 +161,13 @@ fn pod(name: &str, cores: &str) -> Pod {
 }
 
 fn container(pod: &Pod) -> Container {
-    let id = format!("c-{}", pod.name);
+    // Control groups are named after it, and tests run at once.
+    let id = format!("c{}-{:?}-{}", std::process::id(), std::thread::current().id(), pod.name);
     Container { id, pod_sandbox_id: pod.id.clone(), name: "main".into(), ..Container::default() }
 }
 
 /// A container that runs, with the CPUs that the runtime has for it.
-fn running(pod: &Pod, process: &Child, list: &str) -> Container {
+fn running(pod: &Pod, process: &First, list: &str) -> Container {
     let cpu = Some(Cpu { cpus: list.into(), ..Cpu::default() });
     let linux = Some(LinuxContainer { resources: Some(Resources { cpu }), ..LinuxContainer::default() });
     Container { pid: process.id(), state: ContainerState::Running as i32, linux, ..container(pod) }
@@ -180,18 +183,69 @@ fn of_update(update: &Update) -> BTreeSet<u32> {
     cpus(&update.linux.as_ref().unwrap().resources.as_ref().unwrap().cpu.as_ref().unwrap().cpus)
 }
 
-fn sleep() -> Child {
-    Command::new("sleep").arg("600").spawn().unwrap()
+/// The first process of a container, in a control group of that container.
+struct First {
+    process: Child,
+    group: Option<PathBuf>,
 }
 
-fn ended(mut process: Child) {
-    process.kill().unwrap();
-    process.wait().unwrap();
+impl First {
+    /// Starts it. Engines name the group after the container.
+    fn of(pod: &Pod) -> Self {
+        let mut first = Self::stranger();
+        if let Some(root) = hierarchy() {
+            let group = root.join(container(pod).id);
+            fs::create_dir(&group).unwrap();
+            fs::write(group.join("cgroup.procs"), first.id().to_string()).unwrap();
+            first.group = Some(group);
+        }
+        first
+    }
+
+    /// Starts a process that is of no container.
+    fn stranger() -> Self {
+        let process = Command::new("sleep").arg("600").spawn().unwrap();
+        Self { process, group: None }
+    }
+
+    fn id(&self) -> u32 {
+        self.process.id()
+    }
+}
+
+impl Drop for First {
+    fn drop(&mut self) {
+        self.process.kill().unwrap();
+        self.process.wait().unwrap();
+        // The kernel takes a moment to empty a group.
+        if let Some(group) = &self.group {
+            while fs::remove_dir(group).is_err_and(|error| error.kind() == ErrorKind::ResourceBusy) {
+                std::thread::yield_now();
+            }
+        }
+    }
+}
+
+/// A hierarchy of control groups in which this test may make groups.
+fn hierarchy() -> Option<PathBuf> {
+    let all = ["/sys/fs/cgroup/unified", "/sys/fs/cgroup", "/sys/fs/cgroup/freezer"].map(PathBuf::from);
+    let probe = format!("trimtab-test-{}", std::process::id());
+    all.into_iter().find(|root| {
+        let group = root.join(&probe);
+        let is_one = fs::create_dir(&group).is_ok() && group.join("cgroup.procs").exists();
+        let _ = fs::remove_dir(&group);
+        is_one
+    })
+}
+
+/// Two CPUs, where the test may also make control groups.
+fn node() -> Option<[u32; 2]> {
+    two().filter(|_| hierarchy().is_some())
 }
 
 #[test]
 fn a_container_has_its_cores_from_its_making_to_its_end() {
-    need!(two(), "two cores are needed");
+    need!(node(), "two cores and control groups that may be made are needed");
     let sandbox = Sandbox::new();
     let mut runtime = TestRuntime::new(&sandbox, "");
     assert!(runtime.synchronize(&[], &[]).is_empty());
@@ -207,7 +261,7 @@ fn a_container_has_its_cores_from_its_making_to_its_end() {
     assert!(variables["TRIMTAB_HOLD"].starts_with("0 -1 "), "{variables:?}");
     // The plug-in stands for the container until that has a process.
     assert_eq!(sandbox.ps()["holds"][0]["pid"], runtime.plugin.pid());
-    let first = sleep();
+    let first = First::of(&pod);
     runtime.start(&pod, &running(&pod, &first, ""));
     let row = sandbox.ps()["holds"][0].clone();
     assert_eq!((&row["pid"], &row["command"]), (&first.id().into(), &"pod default/web/main".into()));
@@ -216,13 +270,13 @@ fn a_container_has_its_cores_from_its_making_to_its_end() {
     eventually("its keeper has the hold", || keepers(&name).len() == 1);
     // The plug-in is not needed for the end.
     runtime.plugin.signal(Signal::KILL);
-    ended(first);
+    drop(first);
     eventually("the hold ends", || held(&sandbox).is_empty() && keepers(&name).is_empty());
 }
 
 #[test]
 fn a_container_without_free_cores_is_refused_and_a_removed_one_gives_its_back() {
-    let [a, b] = need!(two(), "two cores are needed");
+    let [a, b] = need!(node(), "two cores and control groups that may be made are needed");
     let sandbox = Sandbox::new();
     let mut runtime = TestRuntime::new(&sandbox, "");
     runtime.synchronize(&[], &[]);
@@ -249,13 +303,13 @@ fn a_container_without_free_cores_is_refused_and_a_removed_one_gives_its_back() 
 
 #[test]
 fn a_plug_in_that_was_killed_finds_the_holds_again() {
-    need!(two(), "two cores are needed");
+    need!(node(), "two cores and control groups that may be made are needed");
     let sandbox = Sandbox::new();
     let mut runtime = TestRuntime::new(&sandbox, "");
     runtime.synchronize(&[], &[]);
     let (stays, goes) = (pod("stays", "1"), pod("goes", "1"));
     let mut sets = Vec::new();
-    let [first, second] = [sleep(), sleep()];
+    let [first, second] = [&stays, &goes].map(First::of);
     for (pod, process) in [&stays, &goes].into_iter().zip([&first, &second]) {
         sets.push(given(&runtime.create(pod, &container(pod)).unwrap()));
         runtime.start(pod, &running(pod, process, ""));
@@ -267,47 +321,99 @@ fn a_plug_in_that_was_killed_finds_the_holds_again() {
     let updates = runtime.synchronize(std::slice::from_ref(&stays), &[running(&stays, &first, &list)]);
     assert!(updates.is_empty(), "{updates:?}");
     assert_eq!(held(&sandbox), &sets[0] | &sets[1]);
-    ended(second);
+    drop(second);
     eventually("the other hold ends with its process", || held(&sandbox) == sets[0]);
     // A container that was started meanwhile keeps the CPUs that it has.
     let early = pod("early", "1");
-    let (list, third) = (sets[1].first().unwrap().to_string(), sleep());
+    let (list, third) = (sets[1].first().unwrap().to_string(), First::of(&early));
     runtime.again();
     let containers = [running(&stays, &first, ""), running(&early, &third, &list)];
     let updates = runtime.synchronize(&[stays, early], &containers);
     assert_eq!(updates.iter().map(of_update).collect::<Vec<_>>(), [sets[0].clone()], "it was told of none");
     assert_eq!(held(&sandbox), &sets[0] | &sets[1]);
-    [first, third].map(ended).into_iter().for_each(drop);
+    drop((first, third));
     eventually("the holds end", || held(&sandbox).is_empty());
 }
 
 #[test]
 fn a_container_that_was_never_started_holds_nothing_until_it_is() {
-    need!(two(), "two cores are needed");
+    need!(node(), "two cores and control groups that may be made are needed");
     let sandbox = Sandbox::new();
     let mut runtime = TestRuntime::new(&sandbox, "");
     // The runtime was killed between making and starting it. Another container shows that the
     // upkeep has been at work.
     let (idle, runs) = (pod("idle", "1"), pod("runs", "1"));
     let made = Container { state: ContainerState::Created as i32, ..container(&idle) };
-    let processes = [sleep(), sleep()];
+    let processes = [&runs, &idle].map(First::of);
     runtime.synchronize(&[idle.clone(), runs.clone()], &[made, running(&runs, &processes[0], "")]);
-    let keepers_of = |process: &Child| keepers(&format!("process {}", process.id())).len();
+    let keepers_of = |process: &First| keepers(&format!("process {}", process.id())).len();
     assert_eq!((held(&sandbox).len(), keepers_of(&processes[0])), (1, 1));
     runtime.start(&idle, &running(&idle, &processes[1], ""));
     eventually("the other hold is made at the start", || keepers_of(&processes[1]) == 1);
     assert_eq!(held(&sandbox).len(), 2);
-    processes.map(ended).into_iter().for_each(drop);
+    drop(processes);
     eventually("the holds end", || held(&sandbox).is_empty());
 }
 
 #[test]
+fn a_hold_is_not_handed_over_to_a_process_of_another_container() {
+    need!(node(), "two cores and control groups that may be made are needed");
+    let sandbox = Sandbox::new();
+    let mut runtime = TestRuntime::new(&sandbox, "");
+    runtime.synchronize(&[], &[]);
+    let web = pod("web", "1");
+    runtime.create(&web, &container(&web)).unwrap();
+    let (stranger, other) = (First::stranger(), First::of(&pod("other", "1")));
+    for lie in [&stranger, &other] {
+        runtime.start(&web, &running(&web, lie, ""));
+        assert!(keepers(&format!("process {}", lie.id())).is_empty());
+        assert_eq!(sandbox.ps()["holds"][0]["pid"], runtime.plugin.pid(), "the engine still stands for it");
+    }
+    // Neither does process 1 get it from the runtime's list, nor the end of a stranger end it.
+    let first = Container { pid: 1, ..running(&web, &stranger, "") };
+    runtime.synchronize(std::slice::from_ref(&web), &[first]);
+    drop((stranger, other));
+    assert_eq!(held(&sandbox).len(), 1);
+    let gone = About { pod: None, container: Some(container(&web)) };
+    runtime.call_bytes("StopContainer", gone.encode_to_vec()).unwrap();
+    eventually("the hold ends with the container", || held(&sandbox).is_empty());
+}
+
+#[test]
+fn a_container_that_is_started_late_never_starts_on_cores_of_others() {
+    need!(node(), "two cores and control groups that may be made are needed");
+    let sandbox = Sandbox::new();
+    let mut runtime = TestRuntime::new(&sandbox, "");
+    // The runtime was killed between making and starting it, and its CPUs were given to others.
+    let late = pod("late", "1");
+    let first = First::of(&late);
+    let made = Container { pid: 0, state: ContainerState::Created as i32, ..running(&late, &first, "0") };
+    runtime.synchronize(std::slice::from_ref(&late), std::slice::from_ref(&made));
+    assert!(held(&sandbox).is_empty());
+    let others = sandbox.run("-c 100%").args(["sleep", "600"]).begins();
+    eventually("others have all cores", || held(&sandbox).len() >= 2);
+    let event = NriEvent::StartContainer as i32;
+    let change = StateChange { event, pod: Some(late.clone()), container: Some(made) }.encode_to_vec();
+    let refused = runtime.call_bytes("StateChange", change.clone()).unwrap_err();
+    assert_eq!(refused.code, code::RESOURCE_EXHAUSTED);
+    assert!(refused.message.starts_with("trimtab: pod default/late/main: "), "{refused:?}");
+    others.signal(Signal::KILL);
+    eventually("others have ended", || held(&sandbox).is_empty());
+    runtime.call_bytes("StateChange", change).unwrap();
+    assert_eq!(held(&sandbox), BTreeSet::from([0]), "its own CPUs are free again");
+    runtime.start(&late, &running(&late, &first, "0"));
+    eventually("its process has the hold", || keepers(&format!("process {}", first.id())).len() == 1);
+    drop(first);
+    eventually("the hold ends", || held(&sandbox).is_empty());
+}
+
+#[test]
 fn the_shared_pool_follows_holds_and_is_never_empty() {
-    need!(two(), "two cores are needed");
+    need!(node(), "two cores and control groups that may be made are needed");
     let sandbox = Sandbox::new();
     let mut runtime = TestRuntime::new(&sandbox, "shared = true\n");
     let shared = Pod { annotations: BTreeMap::new(), ..pod("shared", "") };
-    let process = sleep();
+    let process = First::of(&shared);
     let first = runtime.synchronize(std::slice::from_ref(&shared), &[running(&shared, &process, "")]);
     let all = of_update(&first[0]);
     assert!(all.len() >= 2);
@@ -334,12 +440,12 @@ fn the_shared_pool_follows_holds_and_is_never_empty() {
         assert_eq!(connection, RUNTIME);
         runtime.acknowledge(&frame);
     }
-    ended(process);
+    drop(process);
 }
 
 #[test]
 fn a_runtime_that_sends_nonsense_gets_errors_and_a_hostile_one_loses_the_connection() {
-    need!(two(), "two cores are needed");
+    need!(node(), "two cores and control groups that may be made are needed");
     let sandbox = Sandbox::new();
     let mut runtime = TestRuntime::new(&sandbox, "");
     for method in ["CreateContainer", "Synchronize", "UpdateContainer", "StateChange", "StopContainer"] {
@@ -368,7 +474,7 @@ fn a_runtime_that_sends_nonsense_gets_errors_and_a_hostile_one_loses_the_connect
 
 #[test]
 fn a_decision_that_comes_too_late_holds_nothing() {
-    need!(two(), "two cores are needed");
+    need!(node(), "two cores and control groups that may be made are needed");
     let sandbox = Sandbox::new();
     let mut runtime = TestRuntime::new(&sandbox, "");
     runtime.synchronize(&[], &[]);

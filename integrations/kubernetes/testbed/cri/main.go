@@ -1,6 +1,8 @@
 // A client of container runtimes for the test bed: runs, lists and removes pods by the Container Runtime Interface.
 //
 //	cri SOCKET run JSON     a pod and its containers; prints their numbers, or fails and leaves nothing
+//	cri SOCKET make JSON    the same, without starting the containers
+//	cri SOCKET start CONTAINER
 //	cri SOCKET remove POD   stops and removes a pod
 //	cri SOCKET list         all pods and containers, as JSON
 //	cri SOCKET exec CONTAINER WORD...
@@ -38,7 +40,7 @@ type pod struct {
 
 func main() {
 	if len(os.Args) < 3 {
-		fail(fmt.Errorf("usage: cri SOCKET run|remove|list|exec ..."))
+		fail(fmt.Errorf("usage: cri SOCKET run|make|start|remove|list|exec ..."))
 	}
 	link, err := grpc.NewClient("unix://"+os.Args[1], grpc.WithTransportCredentials(insecure.NewCredentials()))
 	fail(err)
@@ -46,10 +48,13 @@ func main() {
 	ctx, cancel := context.WithTimeout(context.Background(), patience())
 	defer cancel()
 	switch os.Args[2] {
-	case "run":
+	case "run", "make":
 		var wanted pod
 		fail(json.Unmarshal([]byte(os.Args[3]), &wanted))
-		fail(run(ctx, client, wanted))
+		fail(run(ctx, client, wanted, os.Args[2] == "run"))
+	case "start":
+		_, err := client.StartContainer(ctx, &cri.StartContainerRequest{ContainerId: os.Args[3]})
+		fail(err)
 	case "remove":
 		fail(remove(ctx, client, os.Args[3]))
 	case "list":
@@ -80,7 +85,7 @@ func fail(err error) {
 	}
 }
 
-func run(ctx context.Context, client cri.RuntimeServiceClient, wanted pod) error {
+func run(ctx context.Context, client cri.RuntimeServiceClient, wanted pod, started bool) error {
 	host := &cri.NamespaceOption{Network: cri.NamespaceMode_NODE, Pid: cri.NamespaceMode_CONTAINER, Ipc: cri.NamespaceMode_POD}
 	config := &cri.PodSandboxConfig{
 		Metadata:     &cri.PodSandboxMetadata{Name: wanted.Name, Uid: wanted.Uid, Namespace: "default"},
@@ -97,7 +102,10 @@ func run(ctx context.Context, client cri.RuntimeServiceClient, wanted pod) error
 	}
 	numbers := []string{}
 	for _, one := range wanted.Containers {
-		number, err := start(ctx, client, sandbox.PodSandboxId, config, one, wanted.Image, host)
+		number, err := create(ctx, client, sandbox.PodSandboxId, config, one, wanted.Image, host)
+		if err == nil && started {
+			_, err = client.StartContainer(ctx, &cri.StartContainerRequest{ContainerId: number})
+		}
 		if err != nil {
 			_ = remove(ctx, client, sandbox.PodSandboxId)
 			return err
@@ -107,7 +115,7 @@ func run(ctx context.Context, client cri.RuntimeServiceClient, wanted pod) error
 	return json.NewEncoder(os.Stdout).Encode(map[string]any{"pod": sandbox.PodSandboxId, "containers": numbers})
 }
 
-func start(ctx context.Context, client cri.RuntimeServiceClient, sandbox string, config *cri.PodSandboxConfig, one container, image string, host *cri.NamespaceOption) (string, error) {
+func create(ctx context.Context, client cri.RuntimeServiceClient, sandbox string, config *cri.PodSandboxConfig, one container, image string, host *cri.NamespaceOption) (string, error) {
 	var env []*cri.KeyValue
 	for name, value := range one.Env {
 		env = append(env, &cri.KeyValue{Key: name, Value: value})
@@ -133,8 +141,7 @@ func start(ctx context.Context, client cri.RuntimeServiceClient, sandbox string,
 	if err != nil {
 		return "", err
 	}
-	_, err = client.StartContainer(ctx, &cri.StartContainerRequest{ContainerId: made.ContainerId})
-	return made.ContainerId, err
+	return made.ContainerId, nil
 }
 
 func remove(ctx context.Context, client cri.RuntimeServiceClient, sandbox string) error {
