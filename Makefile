@@ -29,7 +29,7 @@ guide: ## make a book of docs/ in target/guide; builds mdBook in target/tools fi
 	@echo 'the book is target/guide/index.html'
 
 # Static programs with hwloc inside, and no path of this machine: a build of its own, in target/dist.
-dist: ## make a release archive in dist/ that runs where it is unpacked (a build of its own, some minutes; ARGS='--check-reproducible')
+dist: ## make a release archive in dist/ that runs where it is unpacked (a build of its own, some minutes; ARGS='--old-glibc', '--check-reproducible')
 	TRIMTAB_INSTALL=no scripts/packages build
 	CARGO="$(CARGO)" scripts/dist $(ARGS)
 
@@ -241,7 +241,7 @@ lint: ## format, clippy, documentation, licences: warnings are errors
 	cd python && $(CARGO) fmt --check
 	cd packaging/preload && $(CARGO) fmt --check
 	$(CARGO) clippy --manifest-path python/Cargo.toml --target-dir $(TARGET) --locked --all-targets -- -D warnings
-	@if ruff --version >/dev/null 2>&1; then set -x; ruff check --select E4,E7,E9,F python bench/team corpus packaging integrations scripts/release scripts/publish scripts/wheel scripts/recipes; \
+	@if ruff --version >/dev/null 2>&1; then set -x; ruff check --select E4,E7,E9,F python bench/team corpus packaging integrations scripts/release scripts/publish scripts/wheel scripts/libraries scripts/recipes; \
 	else echo 'ruff is not installed: Python is not checked (pip install ruff)'; fi
 	@if $(CARGO) deny --version >/dev/null 2>&1; then set -x; $(CARGO) deny check bans licenses sources; \
 	else echo 'cargo-deny is not installed: licences are not checked (cargo install --locked cargo-deny)'; fi

@@ -1,0 +1,53 @@
+"""Programs and libraries that run from glibc 2.17 on, whatever this machine has: zig is their linker.
+
+cargo-zigbuild, maturin and zig come from PyPI (90 MB) into target/wheel, once.
+"""
+
+import os
+import subprocess
+import sys
+import venv
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent
+TOOLS = ("maturin>=1.8,<2", "cargo-zigbuild", "ziglang", "auditwheel>=6")
+# The oldest version of glibc with which the results run: that of manylinux_2_17.
+GLIBC = "2.17"
+
+
+class Missing(Exception):
+    """What is missing, or cannot be built, and what helps."""
+
+
+def tools():
+    """Returns the folder of the tools, which are fetched if they are not there."""
+    folder = Path(os.environ.get("CARGO_TARGET_DIR") or ROOT / "target").resolve() / "wheel" / "tools"
+    python = folder / "bin/python"
+    look = "import maturin, ziglang, auditwheel, importlib.metadata as found; found.version('cargo-zigbuild')"
+    if python.exists() and subprocess.run([python, "-c", look], stderr=subprocess.DEVNULL, check=False).returncode == 0:
+        return folder
+    if os.environ.get("TRIMTAB_INSTALL") == "no":
+        raise Missing(f"{', '.join(TOOLS)} are not in {folder}, and nothing is to be fetched (TRIMTAB_INSTALL)")
+    venv.create(folder, clear=True, with_pip=True)
+    fetch = [python, "-m", "pip", "install", "--quiet", "--disable-pip-version-check", *TOOLS]
+    if subprocess.run(fetch, stdout=sys.stderr, check=False).returncode != 0:
+        raise Missing(f"{', '.join(TOOLS)} cannot be fetched: see pip's message above")
+    return folder
+
+
+def build(folder, target, *command):
+    """Runs a command that builds into a folder, with the tools, and without the paths of this machine in the result."""
+    home = os.environ.get("CARGO_HOME") or Path.home() / ".cargo"
+    flags = [f"--remap-path-prefix={old}={new}" for old, new in ((home, "/cargo"), (ROOT, "/trimtab"), (target, "/trimtab/target"))]
+    environment = os.environ | {"PATH": f"{folder / 'bin'}:{os.environ['PATH']}", "CARGO_TARGET_DIR": str(target),
+                                "CARGO_ENCODED_RUSTFLAGS": "\x1f".join(flags)}
+    if subprocess.run(command, env=environment, cwd=ROOT, stdout=sys.stderr, check=False).returncode != 0:
+        raise Missing(f"{Path(command[0]).name} fails: see its message above (for another processor: rustup target add TRIPLE)")
+
+
+def libraries(folder, processor):
+    """Builds the libraries for C, and returns their folder; without symbols that only debuggers read."""
+    target, triple = folder.parent / "library", f"{processor}-unknown-linux-gnu"
+    build(folder, target, folder / "bin/cargo-zigbuild", "zigbuild", "--locked", "--release", "--package", "trimtab-hold-c",
+          "--package", "trimtab-team-c", "--target", f"{triple}.{GLIBC}", "--config", "profile.release.strip=true")
+    return target / triple / "release"
