@@ -54,6 +54,7 @@
 //! - [`scenario`]: a whole run as data, executed by one function; [`outcome`]: its result;
 //!   [`faults`]: faults injected during the run.
 //! - [`observer_cost`]: the cost and the accuracy of samples.
+//! - [`recorded`]: the scenario of a recorded run.
 //! - [`measured_cases`]: measurements of real machines, next to runs of the model.
 //! - [`published`]: published results, as data; [`figures`]: the model next to them.
 //! - [`queue`], [`rng`]: ordered events, pseudo-random numbers.
@@ -75,6 +76,7 @@ pub mod progress;
 pub mod published;
 pub mod queue;
 pub mod reader;
+pub mod recorded;
 pub mod rng;
 pub mod scenario;
 mod sched;

@@ -243,7 +243,15 @@ class KubeletChurn(Churn):
         self.count("made" if name in self.seen else "given up")
         (self.bed.folder / "pods" / f"{name}.json").unlink()
 
+    def keep_kubelet(self):
+        """Starts the kubelet again if it has ended, as systemd does: it gives up if containerd is away for long while it starts."""
+        process = self.bed.processes.get("kubelet")
+        if process and process.poll() is not None:
+            self.count("starts of kubelet again")
+            self.bed.kubelet()
+
     def promote(self):
+        self.keep_kubelet()
         for container, about in self.bed.running().items():
             name = about["labels"]["io.kubernetes.pod.name"].removesuffix("-bed")
             self.seen.add(name)
@@ -260,7 +268,12 @@ class KubeletChurn(Churn):
     def end(self):
         for name in self.pods:
             (self.bed.folder / "pods" / f"{name}.json").unlink()
-        until(120, lambda: self.bed.tail("kubelet") + json.dumps(self.bed.running()), lambda: not self.bed.running())
+
+        def is_empty():
+            self.keep_kubelet()
+            return not self.bed.running()
+
+        until(120, lambda: self.bed.tail("kubelet") + json.dumps(self.bed.running()), is_empty)
 
 
 def main(words):

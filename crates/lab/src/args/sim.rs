@@ -31,8 +31,21 @@ pub enum SimCommand {
 #[derive(Args, Debug)]
 pub struct ScenarioArgs {
     /// Scenario files (docs/simulator.md); - for standard input.
-    #[arg(value_name = "SCENARIO.toml", required = true)]
+    #[arg(value_name = "SCENARIO.toml", required_unless_present = "from")]
     pub files: Vec<PathBuf>,
+    /// Print the scenario of a recorded run instead: a trace (run --trace), a profile (profile
+    /// --json), or one of each of the same program. Comments in it say what was assumed.
+    #[arg(long, value_name = "RECORD", conflicts_with_all = ["files", "set", "seed", "jobs", "json", "svg", "check", "trace"])]
+    pub from: Vec<PathBuf>,
+    /// Kernel of that scenario; records do not name theirs.
+    #[arg(
+        long,
+        value_name = "KERNEL",
+        default_value = "linux-6.18",
+        requires = "from",
+        hide_short_help = true
+    )]
+    pub kernel: String,
     /// Set a key of the scenarios, as in program.app.threads=5 or policy=speed; a list in brackets
     /// sweeps it, as in policy='["none", "auto"]'. Can be repeated.
     ///
@@ -73,6 +86,7 @@ const EXAMPLES: &str = "Examples:\n  trimtab sim three-on-two.toml              
     trimtab sim hog.toml --json | jq .outcome.ended    JSON lines\n  \
     trimtab sim speed.toml --svg speed.svg --value ratio   a chart\n  \
     trimtab sim hog.toml --set policy=auto --trace hog.trace && trimtab report hog.trace   a run, sample by sample\n  \
+    trimtab sim --from run.trace > mine.toml           the scenario of a recorded run\n  \
     trimtab sim machines                               the machines that come with trimtab\n\n\
     Exit status: 0 done, 1 if --check finds a broken invariant, 2 if a scenario cannot be read or a file\n\
     cannot be written. Ctrl-C ends the command with 130; the results so far are shown.";

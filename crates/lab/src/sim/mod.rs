@@ -2,12 +2,13 @@
 //!
 //! `scenario` runs scenario files (`pool` on all cores, `traces` records them) and shows the
 //! results (`tables`, `chart`) or the broken invariants (`check`). `machines` shows the machines
-//! that come with trimtab, `figures` reproduces published figures, `swarm` searches for faults.
+//! that come with trimtab, `from` makes the scenario of a recorded run, `figures` reproduces published figures, `swarm` searches for faults.
 //! Every number shown is computed by `trimtab_sim`.
 
 mod chart;
 mod check;
 mod figures;
+mod from;
 mod machines;
 mod pool;
 mod scenario;
@@ -39,6 +40,7 @@ fn is_stdout(path: &Path) -> bool {
 /// [`trimtab_front::exit::FAILED`] if a file cannot be read or written.
 pub fn run(args: &SimArgs) -> Result<u8, Exit> {
     match &args.what {
+        None if !args.scenarios.from.is_empty() => from::run(&args.scenarios),
         None if args.scenarios.check => check::run(&args.scenarios),
         None => scenario::run(&args.scenarios),
         Some(SimCommand::Figures(args)) => figures::run(args),

@@ -376,3 +376,24 @@ fn settings_of_a_variant_concern_it_alone() {
         "{lines:?}"
     );
 }
+
+#[test]
+fn a_recorded_run_becomes_a_scenario() {
+    let sandbox = Sandbox::new();
+    let file = sandbox.write("a.toml", &SMALL.replace("10 ms", "500 ms").replace("1 s", "60 s"));
+    let trace = sandbox.path("run.trace");
+    sandbox.lab("sim --trace").arg(&trace).arg(&file).ends().ok();
+    let made = sandbox.lab("sim --from").arg(&trace).ends().ok();
+    assert!(made.contains("# Threads meet at barriers only") && made.contains("threads = 3"), "{made}");
+    let again = sandbox.write("again.toml", &made);
+    let lasted = |file: &Path| {
+        let line = &lines(&sandbox.lab("sim --json").arg(file).ends().ok())[0];
+        line["outcome"]["programs"][0]["makespan"].as_f64().unwrap()
+    };
+    let (recorded, simulated) = (lasted(&file), lasted(&again));
+    assert!((simulated / recorded - 1.0).abs() < 0.1, "{simulated} instead of {recorded}");
+    sandbox.lab("sim --from").arg(&file).ends().fails(2, &["a.toml", "not a trimtab trace"]);
+    sandbox.lab("sim --from").arg(&trace).arg("--from").arg(&trace).ends().fails(2, &["one of each"]);
+    sandbox.lab("sim --kernel minix --from").arg(&trace).ends().fails(2, &["minix", "linux-6.18"]);
+    sandbox.lab("sim --from").arg(&trace).arg(&file).ends().fails(2, &["cannot be used with"]);
+}

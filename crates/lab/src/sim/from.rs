@@ -1,0 +1,69 @@
+//! `trimtab sim --from RECORD`: the scenario of a recorded run, as a file on standard output.
+
+use super::is_stdout;
+use crate::args::ScenarioArgs;
+use anyhow::{Context, Result, bail};
+use std::path::Path;
+use trimtab_cli::{profile, traces};
+use trimtab_core::profile::Profile;
+use trimtab_core::trace::Trace;
+use trimtab_front::exit::{self, Exit};
+use trimtab_front::print;
+use trimtab_sim::recorded::{RecordedRun, of_profile, of_trace};
+use trimtab_sim::scenario::file::write;
+
+/// A record of a run.
+enum Record {
+    Trace(Box<Trace>),
+    Profile(Box<Profile>),
+}
+
+/// Prints the scenario of the records.
+///
+/// # Errors
+/// [`exit::FAILED`] if a record cannot be read or gives no scenario.
+pub(super) fn run(args: &ScenarioArgs) -> Result<u8, Exit> {
+    printed(args).map_err(|cause| Exit::new(exit::FAILED, cause))
+}
+
+fn printed(args: &ScenarioArgs) -> Result<u8> {
+    let records = args.from.iter().map(|file| read(file)).collect::<Result<Vec<Record>>>()?;
+    let kernel = &args.kernel;
+    let run = match &records[..] {
+        [Record::Trace(trace)] => of_trace(trace, None, kernel),
+        [Record::Profile(profile)] => of_profile(profile, kernel),
+        [Record::Trace(trace), Record::Profile(profile)]
+        | [Record::Profile(profile), Record::Trace(trace)] => of_trace(trace, Some(profile), kernel),
+        _ => bail!("--from takes a trace, a profile, or one of each of the same program"),
+    };
+    let names: Vec<String> = args.from.iter().map(|file| traces::name(file)).collect();
+    print(&text(&run.with_context(|| names.join(" and "))?, &names, kernel)?)?;
+    Ok(exit::DONE)
+}
+
+/// Returns the scenario as a file, with its assumptions as comments.
+fn text(run: &RecordedRun, names: &[String], kernel: &str) -> Result<String> {
+    let mut text = format!("# Made from {} by `trimtab sim --from`.\n", names.join(" and "));
+    let kernel = format!("The kernel is {kernel} (--kernel); a record does not name it.");
+    for note in run.notes.iter().chain([&kernel]) {
+        // Names of programs are the only text of others in it.
+        let plain: String =
+            note.chars().map(|letter| if letter.is_control() { '?' } else { letter }).collect();
+        text.push_str(&format!("# {plain}\n"));
+    }
+    text.push('\n');
+    text.push_str(&write(&run.scenario)?);
+    Ok(text)
+}
+
+fn read(file: &Path) -> Result<Record> {
+    if is_stdout(file) {
+        return Ok(Record::Trace(Box::new(traces::read(file)?)));
+    }
+    let name = traces::name(file);
+    let text = crate::bench::read_text(file).with_context(|| format!("cannot read {name}"))?;
+    if text.contains("\"schema\"") && !text.starts_with("{\"header\":") {
+        return Ok(Record::Profile(Box::new(profile::read(&text).with_context(|| name)?)));
+    }
+    Ok(Record::Trace(Box::new(Trace::parse(&text).with_context(|| name)?)))
+}
