@@ -57,11 +57,13 @@ pub mod memory;
 pub mod partitions;
 pub mod perf;
 pub mod preemption;
+pub mod pressure;
 pub mod process;
 pub mod program;
 pub mod rebind;
 #[cfg(test)]
 mod skip;
+pub mod resctrl;
 pub mod socket;
 pub mod survey;
 pub mod sys;
