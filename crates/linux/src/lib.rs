@@ -61,9 +61,9 @@ pub mod pressure;
 pub mod process;
 pub mod program;
 pub mod rebind;
+pub mod resctrl;
 #[cfg(test)]
 mod skip;
-pub mod resctrl;
 pub mod socket;
 pub mod survey;
 pub mod sys;

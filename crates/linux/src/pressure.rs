@@ -94,9 +94,8 @@ mod tests {
         std::fs::write(root.path().join("pressure/memory"), "some total=1\nfull total=0\n").unwrap();
         std::fs::write(root.path().join("memory.pressure"), "some total=2\n").unwrap();
         std::fs::write(root.path().join("io.pressure"), "some total=3\n").unwrap();
-        let all = |found: Vec<Pressure>| {
-            found.iter().map(|one| (one.of, one.some.as_micros())).collect::<Vec<_>>()
-        };
+        let all =
+            |found: Vec<Pressure>| found.iter().map(|one| (one.of, one.some.as_micros())).collect::<Vec<_>>();
         assert_eq!(all(of_machine(root.path())), [(PressureOf::Memory, 1)]);
         assert_eq!(all(of_group(root.path())), [(PressureOf::Memory, 2), (PressureOf::Io, 3)]);
         assert!(of_machine(Path::new("/nowhere")).is_empty());

@@ -87,7 +87,9 @@ fn of_machine(page: &mut Page, machine: &MachineFigures) {
     );
     let caches = || {
         let all = machine.monitors.iter();
-        all.flat_map(|group| group.caches.iter().map(move |(cache, monitor)| (group, cache.to_string(), monitor)))
+        all.flat_map(|group| {
+            group.caches.iter().map(move |(cache, monitor)| (group, cache.to_string(), monitor))
+        })
     };
     let labels = |group: &MonitorGroup, cache: &str| label(&[("group", &group.name), ("cache", cache)]);
     page.metric(

@@ -111,11 +111,7 @@ fn service_page_of(
         &["one-unit", "one-unit"],
         &super::MachineFigures {
             steal: Some(Duration::from_millis(1_500)),
-            pressure: vec![Pressure {
-                of: PressureOf::Memory,
-                some: Duration::from_millis(250),
-                full: None,
-            }],
+            pressure: vec![Pressure { of: PressureOf::Memory, some: Duration::from_millis(250), full: None }],
             monitors: vec![MonitorGroup {
                 name: "p0/job".to_owned(),
                 caches: [(1, CacheMonitor { occupied: Some(7), local: Some(60), total: Some(100) })].into(),

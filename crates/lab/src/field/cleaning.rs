@@ -42,8 +42,8 @@ const KEPT: [(&str, &[&str]); 5] = [
     (
         "run",
         &[
-            "program", "outer", "inner", "variant", "round", "others", "cell", "rivals", "ratio", "noise", "clean",
-            "case", "way", "reading", "value", "error",
+            "program", "outer", "inner", "variant", "round", "others", "cell", "rivals", "ratio", "noise",
+            "clean", "case", "way", "reading", "value", "error",
         ],
     ),
     (
@@ -106,6 +106,15 @@ impl Cleaner {
         })
     }
 
+    /// Returns a text without names, such as a version, whose numbers may look like an address.
+    pub(super) fn version(&self, text: &str) -> String {
+        let text: String = text.chars().take(TEXT_CHARS_MAX).collect();
+        match &self.names {
+            Some(names) => names.replace_all(&text, NAME).into_owned(),
+            None => text,
+        }
+    }
+
     /// Returns a text without paths, addresses and names.
     pub(super) fn text(&self, text: &str) -> String {
         let path = |found: &Captures<'_>| {
@@ -115,9 +124,7 @@ impl Cleaner {
         };
         let text: String = text.chars().take(TEXT_CHARS_MAX).collect();
         let text = self.paths.replace_all(&text, path);
-        let text = self.addresses.replace_all(&text, ADDRESS);
-        let Some(names) = &self.names else { return text.into_owned() };
-        names.replace_all(&text, NAME).into_owned()
+        self.version(&self.addresses.replace_all(&text, ADDRESS))
     }
 
     /// Returns the kept part of a line of a benchmark's record; `None` for a line of unknown kind.
@@ -176,13 +183,19 @@ mod tests {
     }
 
     #[test]
+    fn a_version_keeps_its_numbers() {
+        assert_eq!(cleaner().version("6.6.87.2-alice+"), "6.6.87.2-[name]+");
+    }
+
+    #[test]
     fn lines_keep_listed_fields_only() {
         let line = json!({
             "schema": "trimtab.bench/1", "record": "run", "case": "placed/far", "way": "brm", "value": 3.5,
             "command": ["/home/alice/x"], "stderr": "alice", "error": "in /home/alice", "report": {"tid": 7},
             "programs": [{"home": 3}]
         });
-        let kept = json!({"record": "run", "case": "placed/far", "way": "brm", "value": 3.5, "error": "in [path]"});
+        let kept =
+            json!({"record": "run", "case": "placed/far", "way": "brm", "value": 3.5, "error": "in [path]"});
         assert_eq!(cleaner().line(&line), Some(kept));
         assert_eq!(cleaner().line(&json!({"record": "secret", "case": 1})), None);
         assert_eq!(cleaner().line(&json!({"case": 1})), None);

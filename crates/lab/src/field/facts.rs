@@ -40,7 +40,12 @@ pub(crate) struct FieldCounters {
 }
 
 /// Reads the facts.
-pub(super) fn read(world: &World, machine: &Machine, allowed: &str, cleaner: &Cleaner) -> Option<FieldMachine> {
+pub(super) fn read(
+    world: &World,
+    machine: &Machine,
+    allowed: &str,
+    cleaner: &Cleaner,
+) -> Option<FieldMachine> {
     let topology = anonymous(machine)?;
     let standing = perf::look(&world.proc(), &world.sys(), &Choice::Auto, None);
     Some(FieldMachine {
@@ -79,9 +84,10 @@ fn settings(proc: &Path, sys: &Path, cleaner: &Cleaner) -> BTreeMap<String, Opti
         Some(cleaner.text(text.lines().next().unwrap_or_default().trim()))
     };
     let kernel = |name: &str| read(&proc.join("sys/kernel").join(name));
-    let huge = |name: &str| read(&sys.join("kernel/mm/transparent_hugepage").join(name)).map(|all| chosen(&all));
+    let huge =
+        |name: &str| read(&sys.join("kernel/mm/transparent_hugepage").join(name)).map(|all| chosen(&all));
     let uname = rustix::system::uname();
-    let release = cleaner.text(&uname.release().to_string_lossy());
+    let release = cleaner.version(&uname.release().to_string_lossy());
     let all = [
         ("kernel", Some(release)),
         ("architecture", Some(uname.machine().to_string_lossy().into_owned())),
@@ -109,7 +115,8 @@ fn chosen(all: &str) -> String {
 /// Returns the values of a file of each CPU, each value once.
 fn of_cpus(sys: &Path, file: &str) -> Option<String> {
     let folders = fs::read_dir(sys.join("devices/system/cpu")).ok()?.flatten();
-    let value = |folder: fs::DirEntry| Some(fs::read_to_string(folder.path().join(file)).ok()?.trim().to_owned());
+    let value =
+        |folder: fs::DirEntry| Some(fs::read_to_string(folder.path().join(file)).ok()?.trim().to_owned());
     let values: BTreeSet<String> = folders.filter_map(value).collect();
     (!values.is_empty()).then(|| values.into_iter().collect::<Vec<_>>().join(", "))
 }
@@ -138,7 +145,10 @@ mod tests {
         };
         let parts = Parts { name: "secret-host".into(), devices: vec![card], ..Parts::from(plain) };
         let named = Machine::build(parts).unwrap();
-        assert!(serde_json::to_string(&named).unwrap().contains("enx0011223344ff"), "the test is about something");
+        assert!(
+            serde_json::to_string(&named).unwrap().contains("enx0011223344ff"),
+            "the test is about something"
+        );
         let told = serde_json::to_string(&anonymous(&named).unwrap()).unwrap();
         assert!(!told.contains("secret") && !told.contains("enx") && !told.contains("0000:03"), "{told}");
         assert_eq!(anonymous(&named).unwrap().nodes().len(), 2);

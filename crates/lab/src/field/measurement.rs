@@ -2,7 +2,7 @@
 //! writes its record to a pipe, and is stopped when its time is over.
 //!
 //! Problem: the time of a round depends on the machine, so no number of rounds fits all. Idea: the
-//! benchmark gets more rounds than it can make, and SIGINT at the end of its time; it then writes
+//! benchmark gets more rounds than it can make, and SIGTERM at the end of its time; it then writes
 //! the results of the rounds so far, as after Ctrl-C.
 
 use super::cleaning::Cleaner;
@@ -144,7 +144,7 @@ impl Measurement<'_> {
             let over = began.elapsed() >= time || self.interrupt.came().is_some();
             if over && stopped.is_none() {
                 stopped = Some(Instant::now());
-                signal(child, Signal::INT);
+                signal(child, Signal::TERM);
             }
             if stopped.is_some_and(|stopped: Instant| stopped.elapsed() > END_TIME_MAX) {
                 signal(child, Signal::KILL);
@@ -212,7 +212,7 @@ mod tests {
     fn a_benchmark_is_stopped_when_its_time_is_over_and_its_results_are_kept() {
         // It runs for ever, and shows its results when it is interrupted.
         let script = r#"
-trap 'echo "{\"record\":\"result\",\"case\":\"a\"}"; exit 130' INT
+trap 'echo "{\"record\":\"result\",\"case\":\"a\"}"; exit 143' TERM
 echo '{"record":"start","left_out":["two nodes"],"programs":"/home/alice"}'
 while :; do echo '{"record":"run","case":"a","value":1}'; sleep 0.05; done
 "#;
@@ -232,7 +232,8 @@ while :; do echo '{"record":"run","case":"a","value":1}'; sleep 0.05; done
 
     #[test]
     fn a_benchmark_that_ends_is_done_and_a_line_that_is_no_json_is_left_out() {
-        let script = r#"echo half; echo '{"record":"run","case":"a"}'; echo '{"record":"end","complete":true}'"#;
+        let script =
+            r#"echo half; echo '{"record":"run","case":"a"}'; echo '{"record":"end","complete":true}'"#;
         let (record, _) = measured(script, Duration::from_secs(600));
         assert_eq!((record.end, record.lines.len()), (PartEnd::Done, 2));
     }

@@ -3,8 +3,8 @@
 
 use super::sheet::Sheet;
 use super::{of_profile, of_study, of_tuning};
-use crate::field::record::FieldRecord;
 use crate::field;
+use crate::field::record::FieldRecord;
 use crate::tune::record;
 use anyhow::{Context, Result, bail};
 use std::fs::File;

@@ -98,7 +98,10 @@ fn the_file_has_all_parts_and_nothing_private() {
     assert_eq!(outcome.code, Some(0), "{outcome}");
     assert_eq!(said(&outcome).lines().last(), file.to_str(), "its name is the last line");
     let record = record(&file);
-    assert_eq!((record["schema"].as_str(), record["complete"].as_bool()), (Some("trimtab.field/1"), Some(true)));
+    assert_eq!(
+        (record["schema"].as_str(), record["complete"].as_bool()),
+        (Some("trimtab.field/1"), Some(true))
+    );
     let names: Vec<&str> =
         record["parts"].as_array().unwrap().iter().filter_map(|part| part["part"].as_str()).collect();
     assert_eq!(names, ["nodes", "index", "nested", "balance"]);
@@ -107,9 +110,11 @@ fn the_file_has_all_parts_and_nothing_private() {
         let results = part["lines"].as_array().unwrap().iter().filter(|line| line["record"] == "result");
         assert!(part["end"] == "done" && results.count() > 0, "{part}");
     }
-    let latency = part(&record, "nodes")["lines"].as_array().unwrap().iter().find(|line| {
-        line["record"] == "result" && line["kind"] == "latency"
-    });
+    let latency = part(&record, "nodes")["lines"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .find(|line| line["record"] == "result" && line["kind"] == "latency");
     let samples = latency.unwrap()["samples"].as_array().unwrap();
     assert!(samples.len() == 15 && samples.iter().all(|sample| sample == 80.0), "raw samples: {samples:?}");
     // Programs that are missing are said, without the folder where they were searched.
@@ -127,10 +132,13 @@ fn the_file_has_all_parts_and_nothing_private() {
     for secret in private() {
         assert!(!all.contains(&secret), "the file has {secret}");
     }
-    for word in ["/home", "/root", "/tmp", "sleep 61", "\"command\"", "\"stderr\"", "\"programs\"", "\"tid\"", "eth0"] {
+    for word in
+        ["/home", "/root", "/tmp", "sleep 61", "\"command\"", "\"stderr\"", "\"programs\"", "\"tid\"", "eth0"]
+    {
         assert!(!all.contains(word), "the file has {word}");
     }
-    let addresses = regex::Regex::new(r"(?i)\b([0-9a-f]{2}:){5}[0-9a-f]{2}\b|\b\d+\.\d+\.\d+\.\d+\b").unwrap();
+    let addresses =
+        regex::Regex::new(r"(?i)\b([0-9a-f]{2}:){5}[0-9a-f]{2}\b|\b\d+\.\d+\.\d+\.\d+\b").unwrap();
     assert!(!addresses.is_match(&all), "{:?}", addresses.find(&all));
 }
 
@@ -138,7 +146,11 @@ fn the_file_has_all_parts_and_nothing_private() {
 fn one_node_says_what_needs_two() {
     let nodes = fs::read_dir("/sys/devices/system/node").into_iter().flatten().flatten();
     let nodes = nodes.filter(|entry| {
-        entry.file_name().to_string_lossy().strip_prefix("node").is_some_and(|rest| rest.parse::<u32>().is_ok())
+        entry
+            .file_name()
+            .to_string_lossy()
+            .strip_prefix("node")
+            .is_some_and(|rest| rest.parse::<u32>().is_ok())
     });
     need!((nodes.count() < 2).then_some(()), "this machine has several nodes");
     let sandbox = Sandbox::new();
@@ -146,7 +158,10 @@ fn one_node_says_what_needs_two() {
     let outcome = field(&sandbox, "--quick --only nodes --output").arg(&file).ends();
     assert_eq!(outcome.code, Some(0), "{outcome}");
     assert!(part(&record(&file), "nodes")["why"].to_string().contains("need two nodes"), "{outcome}");
-    assert!(said(&outcome).contains("need two nodes") && outcome.stderr.contains("need two nodes"), "{outcome}");
+    assert!(
+        said(&outcome).contains("need two nodes") && outcome.stderr.contains("need two nodes"),
+        "{outcome}"
+    );
 }
 
 #[test]
@@ -171,7 +186,10 @@ fn an_interrupted_measurement_keeps_its_results() {
 fn a_file_of_something_else_is_not_replaced() {
     let sandbox = Sandbox::new();
     let file = sandbox.write("thesis.txt", "words");
-    field(&sandbox, "--quick --only nodes --output").arg(&file).ends().fails(2, &["is not a file of trimtab field"]);
+    field(&sandbox, "--quick --only nodes --output")
+        .arg(&file)
+        .ends()
+        .fails(2, &["is not a file of trimtab field"]);
     assert_eq!(text(&file), "words");
 }
 

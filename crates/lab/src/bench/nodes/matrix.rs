@@ -251,10 +251,7 @@ fn placing(one: &NodeCores, other: &NodeCores, list: u64, quick: bool) -> [Nodes
         ways: NodesWay::PLACED.to_vec(),
         seconds: if quick { QUICK_PLACED_S } else { PLACED_S },
     };
-    [
-        case("far", vec![program(one, other)]),
-        case("crossed", vec![program(one, other), program(other, one)]),
-    ]
+    [case("far", vec![program(one, other)]), case("crossed", vec![program(one, other), program(other, one)])]
 }
 
 #[cfg(test)]
@@ -265,7 +262,11 @@ mod tests {
 
     fn machine(description: &str) -> (Machine, CpuSet) {
         let machine = parse_synthetic(description).unwrap();
-        let allowed = machine.cores().iter().flat_map(|core| machine.cpus_of(&core.pus).iter().collect::<Vec<_>>()).collect();
+        let allowed = machine
+            .cores()
+            .iter()
+            .flat_map(|core| machine.cpus_of(&core.pus).iter().collect::<Vec<_>>())
+            .collect();
         (machine, allowed)
     }
 

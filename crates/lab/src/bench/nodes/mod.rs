@@ -72,8 +72,10 @@ impl NodesBench {
             left_out: plan.left_out,
         };
         let cases = plan.cases;
-        let ways = |(at, case): (usize, &NodesCase)| case.ways.iter().map(move |way| (at, *way)).collect();
-        let runs: Vec<(usize, NodesWay)> = cases.iter().enumerate().flat_map::<Vec<_>, _>(ways).collect();
+        let mut runs = Vec::new();
+        for (at, case) in cases.iter().enumerate() {
+            runs.extend(case.ways.iter().map(|way| (at, *way)));
+        }
         let names: Vec<String> =
             runs.iter().map(|(at, way)| format!("{} {}", cases[*at], way.word())).collect();
         let rounds = Rounds::of(&names, args.repeats, args.seed);
@@ -93,7 +95,10 @@ struct NodesMeasured<'a> {
 }
 
 impl Benchmark for NodesBench {
-    type Findings<'a> = Vec<NodesMeasured<'a>>;
+    type Findings<'f>
+        = Vec<NodesMeasured<'f>>
+    where
+        Self: 'f;
 
     fn rounds(&self) -> &Rounds {
         &self.rounds
@@ -133,18 +138,23 @@ impl Benchmark for NodesBench {
         let seed = self.start.seed;
         let linux = |of: usize| {
             let at = self.runs.iter().position(|run| *run == (of, NodesWay::Linux))?;
-            Some(self.samples[at].as_slice()).filter(|samples| !samples.is_empty())
+            self.samples.get(at).filter(|samples| !samples.is_empty())
         };
-        let measured = |(&(of, way), samples): (&(usize, NodesWay), &'_ Vec<f64>)| {
-            let baseline = linux(of).filter(|_| way.options().is_some());
-            (of, way, estimate(samples, seed), baseline.map(|base| compare(base, samples, Better::More, seed)))
-        };
-        let all = self.runs.iter().zip(&self.samples).filter(|(_, samples)| !samples.is_empty());
-        all.map(|one| {
-            let (of, way, estimate, against_linux) = measured(one);
-            NodesMeasured { case: &self.cases[of], way, samples: one.1, estimate, against_linux }
-        })
-        .collect()
+        let mut measured = Vec::new();
+        for ((of, way), samples) in self.runs.iter().zip(&self.samples) {
+            if samples.is_empty() {
+                continue;
+            }
+            let baseline = linux(*of).filter(|_| way.options().is_some());
+            measured.push(NodesMeasured {
+                case: &self.cases[*of],
+                way: *way,
+                samples,
+                estimate: estimate(samples, seed),
+                against_linux: baseline.map(|base| compare(base, samples, Better::More, seed)),
+            });
+        }
+        measured
     }
 
     fn report(&self, measured: &Vec<NodesMeasured<'_>>, ended: SeriesEnd) -> String {

@@ -135,7 +135,7 @@ impl Balancer {
         }
         let Ok(pid) = i32::try_from(self.child.id()) else { return Ok(()) };
         if let Some(pid) = rustix::process::Pid::from_raw(pid) {
-            let _ = rustix::process::kill_process(pid, rustix::process::Signal::INT);
+            let _ = rustix::process::kill_process(pid, rustix::process::Signal::TERM);
         }
         let begin = Instant::now();
         while begin.elapsed() < END_TIME_MAX && self.child.try_wait()?.is_none() {
@@ -166,7 +166,8 @@ mod tests {
         assert_eq!(value(NodesKind::Latency, &reports[..1]), Some(80.0));
         assert_eq!(value(NodesKind::Placed, &reports), Some(4.0));
         assert_eq!(value(NodesKind::Bandwidth, &reports), Some(4e6 * 64.0 / 1e9));
-        for broken in [json!({}), json!({"steps": 1, "seconds": 0.0}), json!({"steps": null, "seconds": 1.0})] {
+        for broken in [json!({}), json!({"steps": 1, "seconds": 0.0}), json!({"steps": null, "seconds": 1.0})]
+        {
             assert_eq!(value(NodesKind::Placed, &[reports[0].clone(), broken]), None);
         }
     }

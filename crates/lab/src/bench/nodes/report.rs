@@ -1,9 +1,9 @@
 //! Report of `bench nodes`: a table of memory, and one of programs that begin on the wrong node.
 
 use super::super::harness::{Head, SeriesEnd};
+use super::NodesMeasured;
 use super::matrix::NodesKind;
 use super::records::NodesStart;
-use super::NodesMeasured;
 use std::fmt::Write as _;
 use trimtab_core::stats::{Better, Estimate, Verdict};
 use trimtab_front::study::estimate;
@@ -12,7 +12,8 @@ use trimtab_front::table::{Align, Table};
 /// Formats the whole report.
 pub(super) fn page(start: &NodesStart, measured: &[NodesMeasured<'_>], ended: SeriesEnd) -> String {
     let (NodesStart { repeats, seed, .. }, Head { summary, kernel, .. }) = (start, &start.head);
-    let mut text = format!("{summary}; Linux {kernel}\n{repeats} rounds in random order, seed {seed}; medians\n");
+    let mut text =
+        format!("{summary}; Linux {kernel}\n{repeats} rounds in random order, seed {seed}; medians\n");
     if let Some(mode) = &start.numa_balancing {
         let _ = writeln!(text, "kernel.numa_balancing is {mode}");
     }

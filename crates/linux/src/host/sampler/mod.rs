@@ -167,7 +167,8 @@ impl Sampler {
         // The kernel adds the wait of a ready thread up when it is moved, too.
         let asked = tracked.ready == Some(true) || now.wait.is_some() && is_asked(still, thread.tid);
         tracked.cpu = only.or(tracked.cpu);
-        let unknown = (wanted.places && tracked.cpu.is_none()) || (wanted.sleeps && tracked.voluntary.is_none());
+        let unknown =
+            (wanted.places && tracked.cpu.is_none()) || (wanted.sleeps && tracked.voluntary.is_none());
         if asked || unknown {
             return None;
         }
