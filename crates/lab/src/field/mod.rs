@@ -17,7 +17,7 @@ use anyhow::{Context, Result, bail};
 use cleaning::Cleaner;
 use measurement::Measurement;
 use record::{FieldRecord, PartEnd, SCHEMA};
-use std::time::{Duration, Instant};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 use trimtab_agent::output::{self, OutputKind};
 use trimtab_front::diagnostics::{self, Volume};
 use trimtab_front::exit::{self, Exit};
@@ -52,7 +52,7 @@ fn field(world: &World, args: &FieldArgs) -> Result<u8> {
     let mut record = FieldRecord {
         schema: SCHEMA.to_owned(),
         trimtab: env!("CARGO_PKG_VERSION").to_owned(),
-        day: date::date(world.now().as_secs()).chars().take_while(|letter| *letter != ' ').collect(),
+        day: today(),
         seconds_max: time.as_secs_f64(),
         seconds: 0.0,
         quick: args.quick,
@@ -117,6 +117,12 @@ fn measure(
         record.write(&args.output)?;
     }
     Ok(())
+}
+
+/// Returns the day, without the time: it tells how old the results are, and no more.
+fn today() -> String {
+    let now = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs());
+    date::date(now).chars().take_while(|letter| *letter != ' ').collect()
 }
 
 /// Returns a time in minutes, or in seconds if it is short.
