@@ -14,7 +14,7 @@ pub use counters::Unread;
 
 use super::discovery::WatchedThread;
 use super::procfs::{self, DescriptorBudget, Procfs};
-use crate::process::{self, Stat, State, Tid};
+use crate::process::{self, Pid, Stat, State, Tid};
 use crate::survey::LoadSample;
 use counters::{Files, Source, ThreadCounters};
 use quiet::QuietProcesses;
