@@ -6,6 +6,7 @@ use super::record::{FieldPartRecord, FieldRecord};
 use crate::args::FieldPart;
 use serde_json::Value;
 use std::fmt::Write as _;
+use trimtab_core::counts::Rung;
 use trimtab_front::table::{Align, Table};
 use trimtab_front::units;
 
@@ -32,7 +33,15 @@ pub(crate) fn facts(record: &FieldRecord) -> Vec<(String, String)> {
     let known = settings.iter().filter_map(|(name, value)| Some((name.clone(), value.clone()?)));
     facts.extend(known);
     facts.push(fact("counters", counters.rung.to_string()));
-    facts.extend(counters.missing.iter().map(|(rung, why)| fact(&format!("not {rung}"), why.clone())));
+    for (at, (_, why)) in counters.missing.iter().enumerate() {
+        let same = |one: &&(Rung, String)| one.1 == *why;
+        // Several rungs that are missing for one reason are one line.
+        if counters.missing[..at].iter().any(|one| one.1 == *why) {
+            continue;
+        }
+        let rungs: Vec<&str> = counters.missing.iter().filter(same).map(|(rung, _)| rung.word()).collect();
+        facts.push(fact(&format!("not {}", rungs.join(", ")), why.clone()));
+    }
     facts.push(fact(
         "measured",
         format!("{} with trimtab {}, in {:.0} s", record.day, record.trimtab, record.seconds),
@@ -224,7 +233,7 @@ fn balance(part: &FieldPartRecord) -> FieldTable {
     FieldTable {
         title: "Balancing against Linux: time over that of the ideal".to_owned(),
         columns: &["CELL", "TIME OVER IDEAL", "GAIN", "AGAINST LINUX", "RUNS"],
-        rows: part.of_kind("result").map(row).collect(),
+        rows: part.of_kind("result").filter(|line| !line["estimate"].is_null()).map(row).collect(),
         notes: Vec::new(),
     }
 }

@@ -17,8 +17,10 @@ const MIB: u64 = 1 << 20;
 /// Least bytes of a list that is read from memory.
 const LIST_BYTES_MIN: u64 = 64 * MIB;
 const QUICK_LIST_BYTES: u64 = 32 * MIB;
+/// Most bytes of a list with `--quick`, which the caches of large machines may hold in part.
+const QUICK_LIST_BYTES_MAX: u64 = 64 * MIB;
 /// Most bytes of a list: writing it in random order takes seconds.
-const LIST_BYTES_MAX: u64 = 512 * MIB;
+const LIST_BYTES_MAX: u64 = 256 * MIB;
 /// A list of this many times the largest cache is read from memory nearly always.
 const CACHES_IN_LIST: u64 = 4;
 /// Most nodes of which all pairs are measured; of the others, each is measured from the first one.
@@ -197,9 +199,10 @@ pub(super) fn plan(machine: &Machine, allowed: &CpuSet, quick: bool) -> NodesPla
 /// Returns the bytes of a list that no cache holds.
 fn list_bytes(machine: &Machine, quick: bool) -> u64 {
     let cache = machine.llcs().iter().filter_map(|llc| llc.bytes).max().unwrap_or(0);
-    let least = if quick { QUICK_LIST_BYTES } else { LIST_BYTES_MIN };
+    let (least, most) =
+        if quick { (QUICK_LIST_BYTES, QUICK_LIST_BYTES_MAX) } else { (LIST_BYTES_MIN, LIST_BYTES_MAX) };
     let node = machine.nodes().iter().filter_map(|node| node.bytes).min().unwrap_or(u64::MAX);
-    (CACHES_IN_LIST * cache).clamp(least, LIST_BYTES_MAX).min(node / 8).max(MIB)
+    (CACHES_IN_LIST * cache).clamp(least, most).min(node / 8).max(MIB)
 }
 
 /// Returns pairs of the node of the memory and the node of the CPUs.
