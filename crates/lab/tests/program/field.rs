@@ -188,10 +188,7 @@ fn an_interrupted_measurement_keeps_its_results() {
 fn a_file_of_something_else_is_not_replaced() {
     let sandbox = Sandbox::new();
     let file = sandbox.write("thesis.txt", "words");
-    field(&sandbox, "--quick --only nodes --output")
-        .arg(&file)
-        .ends()
-        .fails(2, &["is not a file of trimtab field"]);
+    field(&sandbox, "--quick --only nodes", &file).ends().fails(2, &["is not a file of trimtab field"]);
     assert_eq!(text(&file), "words");
 }
 
