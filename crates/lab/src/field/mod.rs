@@ -98,7 +98,7 @@ fn measure(
         let left = time.saturating_sub(began.elapsed());
         let share = parts::share(left, &parts[at..]);
         let title = format!("part {} of {}: {}", at + 1, parts.len(), part.title());
-        diagnostics::headline(
+        diagnostics::notice(
             Volume::Normal,
             &format!("{title}; at most {}, of {} left", rough(share), rough(left)),
         );
@@ -110,7 +110,7 @@ fn measure(
         let measured = measurement.run(*part, share, &mut tell);
         drop(line);
         for why in &measured.why {
-            diagnostics::note(Volume::Normal, &format!("{}: {why}", part.word()));
+            diagnostics::notice(Volume::Normal, &format!("{}: {why}", part.word()));
         }
         record.parts.push(measured);
         record.seconds = began.elapsed().as_secs_f64();
