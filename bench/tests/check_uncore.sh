@@ -63,6 +63,8 @@ report 3 1 --private 4096 --turns 5000 --pause 0.001
 report 2 1 --private 4096 --seconds 0.01
 report 2 1 --private 4096 --turns 10 --cpus 0
 report 2 1 --private 4096 --turns 10 --cpus 0 --home 0
+report 2 1 --private 4096 --turns 10 --start 0
+report 2 1 --private 4096 --turns 10 --start 0 --home 0
 
 # As many turns and additions as requested, in total over the threads.
 lines=$("$program" --threads 2 --private 4096 --chains 4 --share 64 --every 3 --turns 1000 | tail -n 1)
@@ -77,6 +79,27 @@ case $lines in
 *'"private":4096,"first":0,'*'"turns":3000,"steps":2000,"adds":3000,'*) ;;
 *) fail "--first: $lines" ;;
 esac
+
+# A thread that begins on a CPU keeps the mask of the program, and one with a CPU of --cpus does not.
+mask_with() {
+    mkfifo "$1" || return
+    "$program" --private 4096 --wait "$2" 0 <"$1" >"$1.out" 2>/dev/null &
+    exec 9>"$1"
+    while ! grep -q '^threads ' "$1.out"; do sleep 0.05; done
+    tid=$(sed -n 's/^threads //p' "$1.out")
+    sed -n 's/^Cpus_allowed_list:[[:space:]]*//p' "/proc/$tid/status"
+    exec 9>&-
+    wait
+}
+folder=$(mktemp -d)
+own=$(sed -n 's/^Cpus_allowed_list:[[:space:]]*//p' /proc/self/status)
+case $own in
+0*)
+    [ "$(mask_with "$folder/start" --start)" = "$own" ] || fail "--start keeps the mask"
+    [ "$(mask_with "$folder/cpus" --cpus)" = 0 ] || fail "--cpus binds"
+    ;;
+esac
+rm -r "$folder"
 
 # Two windows need three lines, the last of which may be missing.
 [ "$(printf '\n\n\n' | "$program" --private 4096 --turns 10 --repeats 2 --wait | grep -c verified)" -eq 2 ] || fail "--wait"
@@ -107,6 +130,8 @@ refused 3 --first 64 --chains 2
 refused 2 --barrier kneel
 refused 2 --pause -1
 refused 3 --home 0
+refused 3 --cpus 0 --start 0
+refused 3 --start 1023
 refused 3 --share 63
 refused 3 --private 200000000000 --threads 1000
 if [ -w /dev/full ]; then

@@ -75,6 +75,7 @@ static struct {
     double pause; /* seconds between two blocks of turns */
     long long repeats;
     struct counts cpus;
+    struct counts start;
     long long home; /* a CPU, or none */
     int order, touch, pages, barrier;
     bool wait;
@@ -102,6 +103,7 @@ struct worker {
 };
 
 static struct worker *workers;
+static cpu_set_t own_mask; /* of the program when it started */
 static struct shared_line *shared;
 static size_t shared_lines;
 static struct barrier phases;
@@ -237,6 +239,17 @@ static int bind_to(long long cpu)
     return pthread_setaffinity_np(pthread_self(), sizeof one, &one);
 }
 
+/* Moves this thread to a CPU, and leaves it there with the mask that the program had. */
+static int begin_on(long long cpu)
+{
+    const int error = bind_to(cpu);
+    if (error != 0)
+        return error;
+    while (sched_getcpu() != (int)cpu)
+        sched_yield();
+    return pthread_setaffinity_np(pthread_self(), sizeof own_mask, &own_mask);
+}
+
 static void *run(void *argument)
 {
     struct worker *worker = argument;
@@ -255,6 +268,8 @@ static void *run(void *argument)
     }
     if (worker->error == 0 && cpu >= 0 && cpu != first)
         worker->error = bind_to(cpu);
+    if (worker->error == 0 && asked.start.length > 0)
+        worker->error = begin_on(asked.start.values[number % asked.start.length]);
     pthread_barrier_wait(&gate); /* all are ready */
     for (;;) {
         pthread_barrier_wait(&gate); /* the window opens */
@@ -373,7 +388,8 @@ static void read_command_line(int argc, char **argv)
         {"--pause", "seconds that a thread sleeps after each 2048 turns, or each phase", OPTION_NUMBER, &asked.pause, 0, 3600, NULL},
         {"--repeats", "how many windows", OPTION_COUNT, &asked.repeats, 1, 1e6, NULL},
         {"--cpus", "thread i is bound to the CPU number i of this list, as 0,2", OPTION_LIST, &asked.cpus, 0, CPU_SETSIZE - 1, NULL},
-        {"--home", "the CPU where threads are bound while they write their lists, needs --cpus", OPTION_COUNT, &asked.home, 0, CPU_SETSIZE - 1, NULL},
+        {"--home", "the CPU where threads are bound while they write their lists, needs --cpus or --start", OPTION_COUNT, &asked.home, 0, CPU_SETSIZE - 1, NULL},
+        {"--start", "thread i begins on the CPU number i of this list, and may then be moved", OPTION_LIST, &asked.start, 0, CPU_SETSIZE - 1, NULL},
         {"--touch", "which thread writes a list first", OPTION_WORD, &asked.touch, 0, 0, touch_words},
         {"--pages", "transparent huge pages", OPTION_WORD, &asked.pages, 0, 0, page_words},
         {"--wait", "wait for a line on stdin before each window and before the end", OPTION_FLAG, &asked.wait, 0, 0, NULL},
@@ -394,8 +410,12 @@ static void start_workers(void)
             give_up(&program, "a list has less than 2^32 nodes");
         lists = lists && length > 0;
     }
-    if (asked.home >= 0 && asked.cpus.length == 0)
-        give_up(&program, "--home needs --cpus, where the threads then go");
+    if (asked.home >= 0 && asked.cpus.length == 0 && asked.start.length == 0)
+        give_up(&program, "--home needs --cpus or --start, where the threads then go");
+    if (asked.cpus.length > 0 && asked.start.length > 0)
+        give_up(&program, "--cpus binds threads, which --start does not: only one of them can be given");
+    if (sched_getaffinity(0, sizeof own_mask, &own_mask) != 0)
+        give_up(&program, "the CPUs that this program may use cannot be read");
     if (!lists && shared_lines == 0)
         give_up(&program, "nothing to do: neither a list nor --share has bytes");
     require_memory((double)asked.private_bytes * (double)(asked.threads - 1) + (double)bytes_of(0) + (double)asked.shared_bytes);
@@ -426,7 +446,7 @@ int main(int argc, char **argv)
     pthread_barrier_wait(&gate);
     for (long long i = 0; i < asked.threads; i++)
         if (workers[i].error != 0)
-            give_up(&program, "cannot bind a thread to its CPU of --cpus or --home: it is not there, or not allowed here");
+            give_up(&program, "cannot bind a thread to its CPU of --cpus, --start or --home: it is not there, or not allowed here");
     printf("threads");
     for (long long i = 0; i < asked.threads; i++)
         printf(" %d", (int)workers[i].tid);

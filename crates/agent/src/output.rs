@@ -31,7 +31,14 @@ pub enum OutputKind {
     Chrome,
     /// A picture, SVG.
     Picture,
+    /// The results of `trimtab field`, plain or compressed.
+    Field,
 }
+
+/// Comment in the head of a compressed file of [`OutputKind::Field`].
+pub const FIELD_MARK: &str = "trimtab field";
+/// First bytes of a file that gzip compressed.
+const GZIP: [u8; 2] = [0x1f, 0x8b];
 
 /// Bytes of a file that are read to determine its kind.
 const HEAD_BYTES: u64 = 512;
@@ -46,6 +53,7 @@ impl OutputKind {
             Self::Page => "not a page of trimtab report",
             Self::Chrome => "not a file of trimtab report --chrome",
             Self::Picture => "not a picture of trimtab",
+            Self::Field => "not a file of trimtab field",
         }
     }
 
@@ -60,6 +68,10 @@ impl OutputKind {
                 begins("<!doctype html>") && head.windows(mark.len()).any(|part| part == mark)
             }
             Self::Picture => begins("<svg xmlns=\"http://www.w3.org/2000/svg\""),
+            Self::Field => {
+                let packed = head.windows(FIELD_MARK.len()).any(|part| part == FIELD_MARK.as_bytes());
+                begins("{\"schema\":\"trimtab.field/") || head.starts_with(&GZIP) && packed
+            }
             Self::Chrome => begins("{\"displayTimeUnit\":\"ms\",\"otherData\":{\"command\":"),
         }
     }
@@ -235,6 +247,7 @@ mod tests {
             OutputKind::Page,
             OutputKind::Chrome,
             OutputKind::Picture,
+            OutputKind::Field,
         ];
         for kind in kinds {
             assert!(spare("x", &path, kind).is_ok(), "not there");
@@ -248,6 +261,8 @@ mod tests {
             ("<!doctype html>\n<html>", &[]),
             ("{\"displayTimeUnit\":\"ms\",\"otherData\":{\"command\":\"x\"", &[OutputKind::Chrome]),
             ("<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"1\"/>", &[OutputKind::Picture]),
+            ("{\"schema\":\"trimtab.field/1\",", &[OutputKind::Field]),
+            ("\u{1f}trimtab field", &[]),
             ("\x7fELF", &[]),
             ("results", &[]),
         ] {

@@ -52,7 +52,7 @@ pub const GROUPS: [(&str, &[&str]); 5] = [
     ("Look", &["plan", "topo", "ps", "top", "report", "counters", "nproc", "doctor", "check"]),
     ("Improve", &["profile", "advise", "tune", "tune-team", "replay"]),
     ("Operate a service", &["serve", "tag", "untag", "status", "reload", "guest-agent", "nri", "hook"]),
-    ("Laboratory", &["bench", "sim"]),
+    ("Laboratory", &["bench", "field", "sim"]),
 ];
 
 /// Help of the whole program: the commands by task, on one screen. A test compares it with the
@@ -101,6 +101,7 @@ Operate a service:
 
 Laboratory:
   bench        Measure placement and balancing on this machine
+  field        Measure this machine for a while, and write one file to send
   sim          Simulate balancing on machines that you do not have
 
 Start with `trimtab run ./app`. `trimtab COMMAND -h` shows the most used options of a command,
@@ -158,6 +159,8 @@ pub enum Command {
     Hook(LabArgs),
     /// Measure placement and balancing on this machine.
     Bench(LabArgs),
+    /// Measure this machine for a while, and write one file to send.
+    Field(LabArgs),
     /// Simulate balancing on machines that you do not have.
     Sim(LabArgs),
     /// Deprecated name of `trimtab tune list` and its siblings.

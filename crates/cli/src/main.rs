@@ -59,6 +59,7 @@ fn trimtab() -> u8 {
         | Command::Check(_)
         | Command::Each(_)
         | Command::Bench(_)
+        | Command::Field(_)
         | Command::Sim(_)
         | Command::TuneTeam(_)
         | Command::Nri(_)

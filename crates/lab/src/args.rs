@@ -3,8 +3,10 @@
 
 pub mod bench;
 pub mod each;
+pub mod field;
 pub mod hold;
 pub mod hook;
+pub mod nodes;
 pub mod nri;
 pub mod oversub;
 pub mod report;
@@ -16,8 +18,10 @@ pub mod tune_team;
 
 pub use bench::{BenchArgs, BenchBalanceArgs, BenchCommand, CostArgs, Experiment, NestedArgs, UncoreArgs};
 pub use each::EachArgs;
+pub use field::{FieldArgs, FieldPart};
 pub use hold::{HoldArgs, ReleaseArgs, ResizeArgs};
 pub use hook::HookArgs;
+pub use nodes::NodesArgs;
 pub use nri::NriArgs;
 pub use oversub::{Mix, OversubArgs, OversubCellArgs, Program, ProgramPair};
 pub use report::ReportArgs;
@@ -32,12 +36,12 @@ use trimtab_cli::args::{AdviseArgs, CheckArgs, ReplayArgs, ServeArgs, TopArgs, T
 
 /// Measure and simulate trimtab's placement and balancing.
 ///
-/// `trimtab advise`, `bench`, `check`, `each`, `hold`, `hook`, `nri`, `release`, `replay`,
+/// `trimtab advise`, `bench`, `check`, `each`, `field`, `hold`, `hook`, `nri`, `release`, `replay`,
 /// `report`, `resize`, `serve`, `sim`, `top`, `tune` and `tune-team` start this program. It holds
-/// the benchmarks of the live machine, the simulator of other machines, the service, the live view,
-/// the pages made of records, replays, advice, the checker of plans, jobs for many values, the
-/// tuning of programs and teams, the commands that hold cores for others, the plug-in for container
-/// runtimes, and the hooks of engines of virtual machines.
+/// the benchmarks of the live machine, the field kit, the simulator of other machines, the service,
+/// the live view, the pages made of records, replays, advice, the checker of plans, jobs for many
+/// values, the tuning of programs and teams, the commands that hold cores for others, the plug-in
+/// for container runtimes, and the hooks of engines of virtual machines.
 #[derive(Parser, Debug)]
 #[command(name = "trimtab-lab", version, max_term_width = 100)]
 pub struct Cli {
@@ -58,6 +62,7 @@ pub enum Command {
     Advise(AdviseArgs),
     Check(CheckArgs),
     Each(EachArgs),
+    Field(FieldArgs),
     Top(TopArgs),
     Replay(ReplayArgs),
     Serve(Box<ServeArgs>),

@@ -1,9 +1,9 @@
-//! `trimtab-lab`, the laboratory program: benchmarks of the live machine, the simulator, the
-//! service, the live view, pages made of records, replays, advice, the checker of plans, jobs for
-//! many values, the tuning of programs and teams, holds for other programs, the plug-in for
-//! container runtimes, and the hooks of engines of virtual machines. `trimtab advise`, `bench`,
-//! `check`, `each`, `hold`, `hook`, `nri`, `release`, `replay`, `report`, `resize`, `serve`, `sim`,
-//! `top`, `tune` and `tune-team` start it. It is also the keeper and the grower of a hold, and the
+//! `trimtab-lab`, the laboratory program: benchmarks of the live machine, the field kit, the
+//! simulator, the service, the live view, pages made of records, replays, advice, the checker of
+//! plans, jobs for many values, the tuning of programs and teams, holds for other programs, the
+//! plug-in for container runtimes, and the hooks of engines of virtual machines. `trimtab advise`,
+//! `bench`, `check`, `each`, `field`, `hold`, `hook`, `nri`, `release`, `replay`, `report`,
+//! `resize`, `serve`, `sim`, `top`, `tune` and `tune-team` start it. It is also the keeper and the grower of a hold, and the
 //! guardian of a service.
 
 use clap::{CommandFactory, Parser};
@@ -17,7 +17,7 @@ use trimtab_front::exit;
 use trimtab_front::process_env::World;
 use trimtab_hold::grower;
 use trimtab_lab::args::{Cli, Command};
-use trimtab_lab::{advise, bench, check, each, generate, hold, hook, nri, replay, report};
+use trimtab_lab::{advise, bench, check, each, field, generate, hold, hook, nri, replay, report};
 use trimtab_lab::{serve, sim, top, tune, tune_team};
 use trimtab_linux::host::Guard;
 use trimtab_linux::keeper;
@@ -59,6 +59,7 @@ fn main() -> ExitCode {
         Command::Advise(args) => advise::run(&world, &args),
         Command::Top(args) => top::run(&world, &args),
         Command::Check(args) => check::run(&world, &args),
+        Command::Field(args) => field::run(&world, &args),
         Command::Each(args) => each::run(&world, &args),
         Command::Replay(args) => replay::run(&args),
         Command::Serve(args) => serve::run(&world, &args),

@@ -57,9 +57,11 @@ pub mod memory;
 pub mod partitions;
 pub mod perf;
 pub mod preemption;
+pub mod pressure;
 pub mod process;
 pub mod program;
 pub mod rebind;
+pub mod resctrl;
 #[cfg(test)]
 mod skip;
 pub mod socket;

@@ -16,12 +16,12 @@ mod service_page;
 
 pub use address::{Address, BadAddress};
 pub use server::Offer;
+pub(crate) use service_page::MachineFigures;
 
 use crate::narrator::Narrator;
 use anyhow::Result;
 use server::Server;
 use std::sync::{Arc, Mutex, PoisonError};
-use std::time::Duration;
 use trimtab_core::balance::Settings;
 use trimtab_core::drive::Step;
 use trimtab_core::ids::ProgramId;
@@ -85,17 +85,17 @@ impl Metrics {
     }
 
     /// Shows the state of a service. `figures` are those of each tag of `status`, with its program;
-    /// `steal` is the time that the hypervisor took from the machine.
+    /// `machine` has the machine's own figures.
     pub(crate) fn show_service(
         &self,
         status: &Status,
         figures: &[(ProgramId, Option<ProgramFigures>)],
         findings: &[&str],
-        steal: Option<Duration>,
+        machine: &MachineFigures,
         now: Moment,
     ) {
         *self.made.lock().unwrap_or_else(PoisonError::into_inner) = Some(now);
-        self.offer(service_page::text(status, figures, findings, steal));
+        self.offer(service_page::text(status, figures, findings, machine));
     }
 
     /// Stores another page: figures that are no account of a run.

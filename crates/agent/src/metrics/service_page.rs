@@ -6,9 +6,12 @@
 
 use super::page::{Page, label};
 use std::collections::BTreeSet;
+use std::path::Path;
 use std::time::Duration;
 use trimtab_core::ids::ProgramId;
 use trimtab_core::tags::{Mark, ProgramFigures, Status, TagStatus};
+use trimtab_linux::pressure::{self, Pressure};
+use trimtab_linux::resctrl::{self, MonitorGroup};
 
 /// Bound of the tags that have series of their own.
 pub(super) const TAGS_MAX: usize = 128;
@@ -25,18 +28,13 @@ pub(super) fn text(
     status: &Status,
     figures: &[(ProgramId, Option<ProgramFigures>)],
     findings: &[&str],
-    steal: Option<Duration>,
+    machine: &MachineFigures,
 ) -> String {
     let mut page = Page::default();
     let version = label(&[("version", env!("CARGO_PKG_VERSION")), ("policy", &status.policy)]);
     page.metric(("info", "gauge", "The version of trimtab and the policy."), [(version, Some(1))]);
     service(&mut page, status);
-    let steal = steal.map(|steal| steal.as_secs_f64());
-    let one = |value: Option<f64>| [(String::new(), value)];
-    page.metric(
-        ("machine_steal_seconds_total", "counter", "Time that the hypervisor took from this machine's CPUs."),
-        one(steal),
-    );
+    of_machine(&mut page, machine);
     let mut kinds: Vec<&str> = findings.to_vec();
     kinds.sort_unstable();
     kinds.dedup();
@@ -46,6 +44,73 @@ pub(super) fn text(
     );
     tags(&mut page, status, figures);
     page.0
+}
+
+/// Figures of the machine beside those of the service.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct MachineFigures {
+    /// Time that the hypervisor took from its CPUs.
+    pub(crate) steal: Option<Duration>,
+    pub(crate) pressure: Vec<Pressure>,
+    /// Groups that resctrl monitors.
+    pub(crate) monitors: Vec<MonitorGroup>,
+}
+
+impl MachineFigures {
+    /// Reads pressure and monitors.
+    pub(crate) fn read(proc: &Path, sys: &Path, steal: Option<Duration>) -> Self {
+        let mut monitors = resctrl::groups(&sys.join("fs/resctrl"));
+        monitors.truncate(TAGS_MAX);
+        Self { steal, pressure: pressure::of_machine(proc), monitors }
+    }
+}
+
+fn of_machine(page: &mut Page, machine: &MachineFigures) {
+    page.metric(
+        ("machine_steal_seconds_total", "counter", "Time that the hypervisor took from this machine's CPUs."),
+        [(String::new(), machine.steal.map(|steal| steal.as_secs_f64()))],
+    );
+    let stalls = machine.pressure.iter().flat_map(|one| {
+        let of = |which: &str, time: Option<Duration>| {
+            let labels = label(&[("resource", one.of.word()), ("tasks", which)]);
+            (labels, time.map(|time| time.as_secs_f64()))
+        };
+        [of("some", Some(one.some)), of("all", one.full)]
+    });
+    page.metric(
+        (
+            "machine_pressure_seconds_total",
+            "counter",
+            "Time in which some or all tasks of this machine waited for a resource.",
+        ),
+        stalls,
+    );
+    let caches = || {
+        let all = machine.monitors.iter();
+        all.flat_map(|group| {
+            group.caches.iter().map(move |(cache, monitor)| (group, cache.to_string(), monitor))
+        })
+    };
+    let labels = |group: &MonitorGroup, cache: &str| label(&[("group", &group.name), ("cache", cache)]);
+    page.metric(
+        ("monitored_cache_bytes", "gauge", "Bytes of a last-level cache that a group of resctrl occupies."),
+        caches().map(|(group, cache, of)| (labels(group, &cache), of.occupied.map(|bytes| bytes as f64))),
+    );
+    let memory = caches().flat_map(|(group, cache, of)| {
+        let place = |place: &str, bytes: Option<u64>| {
+            let labels = label(&[("group", &group.name), ("cache", &cache), ("place", place)]);
+            (labels, bytes.map(|bytes| bytes as f64))
+        };
+        [place("near", of.local), place("far", of.far())]
+    });
+    page.metric(
+        (
+            "monitored_memory_bytes_total",
+            "counter",
+            "Bytes that a group of resctrl read from memory, of the cache's node (near) and of others (far).",
+        ),
+        memory,
+    );
 }
 
 fn service(page: &mut Page, status: &Status) {

@@ -11,9 +11,12 @@ use std::net::TcpStream;
 use std::os::unix::fs::PermissionsExt;
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::Path;
+use std::time::Duration;
 use trimtab_core::tags::{By, Cost, Mark, TagStatus, Why};
 use trimtab_core::telemetry::account::{Keep, Playback};
 use trimtab_core::trace::Trace;
+use trimtab_linux::pressure::{Pressure, PressureOf};
+use trimtab_linux::resctrl::{CacheMonitor, MonitorGroup};
 
 fn account(run: &Run) -> Account {
     let trace = Trace::parse(&run.text()).unwrap();
@@ -106,7 +109,14 @@ fn service_page_of(
         &status,
         &figures,
         &["one-unit", "one-unit"],
-        Some(Duration::from_millis(1_500)),
+        &super::MachineFigures {
+            steal: Some(Duration::from_millis(1_500)),
+            pressure: vec![Pressure { of: PressureOf::Memory, some: Duration::from_millis(250), full: None }],
+            monitors: vec![MonitorGroup {
+                name: "p0/job".to_owned(),
+                caches: [(1, CacheMonitor { occupied: Some(7), local: Some(60), total: Some(100) })].into(),
+            }],
+        },
     )
 }
 
@@ -149,6 +159,9 @@ fn a_services_page_follows_the_format_and_misses_what_was_not_read() {
         format!("trimtab_tag_withheld_moves_total{labels}}} 2\n"),
         "trimtab_service_budget_ratio 0.01\n".to_owned(),
         "trimtab_machine_steal_seconds_total 1.5\n".to_owned(),
+        "trimtab_machine_pressure_seconds_total{resource=\"memory\",tasks=\"some\"} 0.25\n".to_owned(),
+        "trimtab_monitored_cache_bytes{group=\"p0/job\",cache=\"1\"} 7\n".to_owned(),
+        "trimtab_monitored_memory_bytes_total{group=\"p0/job\",cache=\"1\",place=\"far\"} 40\n".to_owned(),
         "trimtab_finding{finding=\"one-unit\"} 1\n".to_owned(),
         "trimtab_tags_omitted 0\n".to_owned(),
     ] {

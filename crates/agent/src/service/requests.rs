@@ -9,7 +9,7 @@ use super::pinned::Pinned;
 use super::resolve::Resolver;
 use super::vm_registry::{Asker, LookupResult, VmRegistry};
 use super::{MonitorId, ServiceState, SharedState, namespace, spent};
-use crate::metrics::Metrics;
+use crate::metrics::{MachineFigures, Metrics};
 use crate::narrator::Narrator;
 use anyhow::{Context, Result};
 use rustix::process::geteuid;
@@ -252,7 +252,9 @@ impl RequestServer {
         let figures = |program: ProgramId| (program, explainer.figures(program).cloned());
         let figures: Vec<_> = programs.into_iter().map(figures).collect();
         let findings: Vec<&str> = explainer.findings().iter().map(Finding::word).collect();
-        metrics.show_service(&status, &figures, &findings, steal(&self.resolver.proc), now);
+        let proc = self.resolver.proc.as_path();
+        let machine = MachineFigures::read(proc, Path::new("/sys"), steal(proc));
+        metrics.show_service(&status, &figures, &findings, &machine, now);
     }
 
     /// Reads the files of declared tags again, if that was asked for, and tags their programs and

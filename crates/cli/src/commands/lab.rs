@@ -1,4 +1,4 @@
-//! `trimtab advise`, `bench`, `check`, `each`, `hold`, `hook`, `nri`, `release`, `replay`,
+//! `trimtab advise`, `bench`, `check`, `each`, `field`, `hold`, `hook`, `nri`, `release`, `replay`,
 //! `report`, `resize`, `serve`, `sim`, `top`, `tune`, `tune-team` and `generate`: commands of
 //! `trimtab-lab`, which replaces this process.
 
@@ -11,11 +11,12 @@ use trimtab_front::sibling::{LAB, TRIMTAB, find};
 
 /// Commands that `trimtab-lab` has help for. The options of `tune` are parsed here too, since `tune
 /// list` and its siblings need no laboratory.
-pub const COMMANDS: [&str; 15] = [
+pub const COMMANDS: [&str; 16] = [
     "advise",
     "bench",
     "check",
     "each",
+    "field",
     "hold",
     "hook",
     "nri",

@@ -33,6 +33,7 @@ mod counters;
 mod cpusets;
 mod dies;
 mod enforce;
+mod field;
 mod follows;
 mod found;
 mod ledger;

@@ -19,6 +19,7 @@ pub enum BenchCommand {
     Nested(NestedArgs),
     Balance(BenchBalanceArgs),
     Uncore(UncoreArgs),
+    Nodes(super::NodesArgs),
     Cost(CostArgs),
     Team(super::BenchTeamArgs),
     Oversub(Box<super::OversubArgs>),

@@ -5,8 +5,8 @@ use std::path::PathBuf;
 
 /// Turn a trace, a profile or a study into a page.
 ///
-/// A record is a trace, or the output of bench oversub --json, profile --json, tune --json or tune
-/// export; its content says which. A file that gzip compressed is read as it is. Without options,
+/// A record is a trace, or the output of bench oversub --json, field, profile --json, tune --json
+/// or tune export; its content says which. A file that gzip compressed is read as it is. Without options,
 /// the page is written beside the record, with the ending .html. The page is one file and loads
 /// nothing from a network. A trace can also become a file for Perfetto, or JSON. A trace that a
 /// crash cut off can be read.
@@ -14,6 +14,7 @@ use std::path::PathBuf;
 #[command(after_help = "Examples:\n  trimtab report run.trace                        writes run.html\n  \
     trimtab report run.trace --chrome run.json      for https://ui.perfetto.dev\n  \
     trimtab report run.trace --json | jq '.programs[0].balance'\n  \
+    trimtab report trimtab-field.json               also prints a summary\n  \
     trimtab report study.jsonl                      tables that can be sorted, and charts\n\n\
     Exit status: 0 if done, 2 if the record cannot be read or a file cannot be written.")]
 pub struct ReportArgs {

@@ -8,6 +8,7 @@ mod balance;
 mod cost;
 mod harness;
 mod nested;
+mod nodes;
 mod oversub;
 mod team;
 mod uncore;
@@ -27,6 +28,7 @@ pub fn run(world: &World, args: &BenchArgs) -> Result<u8, Exit> {
         BenchCommand::Nested(args) => nested::run(world, args),
         BenchCommand::Balance(args) => balance::run(world, args),
         BenchCommand::Uncore(args) => uncore::run(world, args),
+        BenchCommand::Nodes(args) => nodes::run(world, args),
         BenchCommand::Cost(args) => cost::run(world, args),
         BenchCommand::Team(args) => team::run(world, args),
         BenchCommand::Oversub(args) => oversub::run(world, args),

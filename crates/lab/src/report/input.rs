@@ -3,6 +3,8 @@
 
 use super::sheet::Sheet;
 use super::{of_profile, of_study, of_tuning};
+use crate::field;
+use crate::field::record::FieldRecord;
 use crate::tune::record;
 use anyhow::{Context, Result, bail};
 use std::fs::File;
@@ -41,6 +43,8 @@ pub(super) enum ReportInput {
     Trace(Box<Trace>),
     /// Any other record.
     Sheet(Box<Sheet>),
+    /// A field measurement, which also has a summary as text.
+    Field(Box<FieldRecord>),
 }
 
 /// Reads a file.
@@ -56,6 +60,10 @@ pub(super) fn read(file: &Path) -> Result<ReportInput> {
     let text = crate::bench::read_text(file).with_context(|| format!("cannot read {name}"))?;
     if text.starts_with(TRACE) {
         return Ok(ReportInput::Trace(Box::new(Trace::parse(&text).with_context(|| name)?)));
+    }
+    if schema(&text) == Some(field::record::SCHEMA) {
+        let record = FieldRecord::parse(&text).with_context(|| name)?;
+        return Ok(ReportInput::Field(Box::new(record)));
     }
     Ok(ReportInput::Sheet(Box::new(sheet(&text, &name).with_context(|| name.clone())?)))
 }
@@ -91,7 +99,7 @@ fn sheet(text: &str, name: &str) -> Result<Sheet> {
         Some(other) => match known_version(other) {
             Some(known) => bail!("its schema is {other}; this version of trimtab reads {known}"),
             None => bail!(
-                "its schema is {:?}, which has no page{}: report shows traces, and the records of bench oversub --json, profile --json, tune --json and tune export",
+                "its schema is {:?}, which has no page{}: report shows traces, and the records of bench oversub --json, field, profile --json, tune --json and tune export",
                 other.chars().take(40).collect::<String>(),
                 shown_by(other)
             ),
@@ -99,7 +107,7 @@ fn sheet(text: &str, name: &str) -> Result<Sheet> {
         None => match WITHOUT_PAGE.into_iter().find(|(key, _)| text.contains(key)) {
             Some((_, words)) => bail!("{words}"),
             None => bail!(
-                "this is not a trimtab trace, and names no schema of another record: report shows traces, and the records of bench oversub --json, profile --json, tune --json and tune export"
+                "this is not a trimtab trace, and names no schema of another record: report shows traces, and the records of bench oversub --json, field, profile --json, tune --json and tune export"
             ),
         },
     }
@@ -108,8 +116,13 @@ fn sheet(text: &str, name: &str) -> Result<Sheet> {
 /// Returns the schema that is read here of a record in another version; `None` for other records.
 fn known_version(schema: &str) -> Option<&'static str> {
     let (name, version) = schema.rsplit_once('/')?;
-    let known =
-        [study::SCHEMA, record::SCHEMA, trimtab_cli::tuning_store::SCHEMA, trimtab_cli::profile::SCHEMA];
+    let known = [
+        study::SCHEMA,
+        record::SCHEMA,
+        trimtab_cli::tuning_store::SCHEMA,
+        trimtab_cli::profile::SCHEMA,
+        field::record::SCHEMA,
+    ];
     version.parse::<u32>().ok()?;
     known.into_iter().find(|known| known.rsplit_once('/').is_some_and(|(known, _)| known == name))
 }
@@ -121,7 +134,7 @@ fn of_benchmark(text: &str, name: &str) -> Option<String> {
         "uncore" => Some(format!(
             "this is a record of bench uncore: trimtab bench uncore --from {name} --svg FILE makes its tables and its chart"
         )),
-        bench @ ("balance" | "cost" | "nested" | "team" | "team-kernels") => Some(format!(
+        bench @ ("balance" | "cost" | "nested" | "nodes" | "team" | "team-kernels") => Some(format!(
             "this is a record of bench {bench}, which shows its results when it measures; of benchmarks, report shows those of bench oversub"
         )),
         _ => None,

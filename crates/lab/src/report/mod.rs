@@ -4,6 +4,7 @@
 mod chrome;
 mod input;
 mod markup;
+mod of_field;
 mod of_profile;
 mod of_study;
 mod of_tuning;
@@ -12,6 +13,7 @@ mod sheet;
 mod strip_plot;
 
 use crate::args::ReportArgs;
+use crate::field::findings;
 use anyhow::{Context, Result, bail};
 use serde::Serialize;
 use std::io::{BufWriter, Write};
@@ -83,6 +85,11 @@ fn report(args: &ReportArgs) -> Result<()> {
     let trace = match input::read(&args.trace)? {
         input::ReportInput::Trace(trace) => *trace,
         input::ReportInput::Sheet(sheet) => return show(&sheet, args),
+        input::ReportInput::Field(record) => {
+            show(&of_field::sheet(&record), args)?;
+            let to_stdout = args.output.as_ref().is_some_and(|file| file.as_os_str() == "-");
+            return if to_stdout { Ok(()) } else { Ok(print(&findings::text(&record))?) };
+        }
     };
     let wanted = !args.json && (args.output.is_some() || args.chrome.is_none());
     let page = wanted.then(|| args.output.clone().unwrap_or_else(|| beside(&args.trace)));

@@ -17,6 +17,7 @@ mod completions;
 mod cost;
 mod dist;
 mod documents;
+mod field;
 mod figures;
 mod hidden;
 mod oversub;

@@ -17,6 +17,7 @@ use trimtab_linux::launch::preload_library;
 use trimtab_linux::ledger::{Ledger, LedgerView};
 use trimtab_linux::limits::{Limiter, Limits};
 use trimtab_linux::memory::{self, Cause, SystemHugePages, system_huge_pages};
+use trimtab_linux::perf::Why;
 use trimtab_linux::sys::mempolicy;
 
 /// Schema of the JSON document.
@@ -244,16 +245,28 @@ fn balancing(world: &World, nodes: usize) -> CheckResult {
     let Ok(text) = std::fs::read_to_string(&path) else {
         return CheckResult::good(subject, "not part of this kernel");
     };
-    match text.trim() {
-        "0" => CheckResult::good(subject, "off"),
-        mode if nodes > 1 => CheckResult::fault(
+    balancing_in_mode(subject, text.trim(), nodes)
+}
+
+/// Judges a mode of NUMA balancing, in agreement with `trimtab counters`: without hardware counters
+/// `brm` knows most with it, and programs that nothing places are better off with it.
+fn balancing_in_mode(subject: &'static str, mode: &str, nodes: usize) -> CheckResult {
+    match (mode, nodes > 1) {
+        ("0", false) => CheckResult::good(subject, "off"),
+        ("0", true) => CheckResult::note(
             subject,
             format!(
-                "on (mode {mode}): the kernel unmaps and migrates pages of pinned threads, which causes stalls of milliseconds"
+                "off: fine if programs and their memory are placed. Otherwise nothing brings memory to threads, and without hardware counters brm does not see which memory each thread uses ({})",
+                Why::BalancingOff
             ),
-            "as root: sysctl kernel.numa_balancing=0 while programs are placed by hand or by trimtab",
         ),
-        mode => CheckResult::note(subject, format!("on (mode {mode}), without effect on one node")),
+        (mode, true) => CheckResult::good(
+            subject,
+            format!(
+                "on (mode {mode}): the kernel moves memory to threads, and brm sees by thread which memory is used; only memory without a policy (numactl, trimtab run --mem) is unmapped for it, which may stall a thread for milliseconds"
+            ),
+        ),
+        (mode, false) => CheckResult::note(subject, format!("on (mode {mode}), without effect on one node")),
     }
 }
 
@@ -320,4 +333,22 @@ fn environment(world: &World) -> Vec<CheckResult> {
         }
     }
     findings
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn numa_balancing_is_judged_as_the_ladder_of_counters_judges_it() {
+        let of = |mode, nodes| balancing_in_mode("NUMA balancing", mode, nodes);
+        // The ladder asks for it where it is off, so it is no fault where it is on.
+        assert!(of("0", 2).found.contains(&Why::BalancingOff.to_string()), "{:?}", of("0", 2));
+        for mode in ["1", "2", "3"] {
+            assert_eq!(of(mode, 2).verdict, Severity::Good);
+            assert_eq!(of(mode, 1).verdict, Severity::Note);
+        }
+        assert_eq!((of("0", 1).verdict, of("0", 2).verdict), (Severity::Good, Severity::Note));
+        assert!([of("0", 2), of("1", 2)].iter().all(|found| found.remedy.is_none()));
+    }
 }

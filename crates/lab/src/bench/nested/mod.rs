@@ -26,6 +26,8 @@ use trimtab_front::interrupt::Interrupt;
 use trimtab_front::process_env::World;
 use trimtab_linux::survey::{Runnable, runnable};
 
+pub(super) use report::verdict;
+
 /// Samples of each figure, in the order of [`crate::args::bench::NestedProgram::figures`].
 type NestedSamples = BTreeMap<(NestedCase, Variant), Vec<Vec<f64>>>;
 

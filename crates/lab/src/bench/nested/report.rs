@@ -158,7 +158,7 @@ pub(super) fn number(value: f64) -> String {
 }
 
 /// Returns the verdict in words of the figure: a bandwidth is higher, a time is shorter.
-pub(super) fn verdict(verdict: Verdict, better: Better) -> &'static str {
+pub(in crate::bench) fn verdict(verdict: Verdict, better: Better) -> &'static str {
     match (verdict, better) {
         (Verdict::Better, Better::More) => "better (higher)",
         (Verdict::Better, Better::Less) => "better (shorter)",

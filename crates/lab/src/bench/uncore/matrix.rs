@@ -19,7 +19,7 @@ use trimtab_core::set::CpuSet;
 use trimtab_core::topology::Machine;
 
 /// File name of the benchmark program.
-pub(super) const PROGRAM: &str = "uncore_lists";
+pub(in crate::bench) const PROGRAM: &str = "uncore_lists";
 
 const KIB: u64 = 1 << 10;
 const MIB: u64 = 1 << 20;

@@ -16,7 +16,8 @@ use super::harness::{self, Benchmark, Outlet, Recorder, Rounds, RunOutcome, Seri
 use crate::args::UncoreArgs;
 use crate::usable::Usable;
 use anyhow::{Context, Result, bail};
-use matrix::{PROGRAM, Setup, UncoreCase, UncorePlan, UncoreScope};
+pub(super) use matrix::PROGRAM;
+use matrix::{Setup, UncoreCase, UncorePlan, UncoreScope};
 use records::{
     CaseNames, IndexQualityLine, UncoreEnd, UncoreLine, UncoreResultLine, UncoreRunLine, UncoreStart,
 };
