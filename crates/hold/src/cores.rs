@@ -8,6 +8,7 @@ use crate::facts::{self, look_at_ledger, look_at_memory};
 use crate::foreign_load::Surroundings;
 use crate::holds::{self, Holds};
 use crate::queue::priority_beyond;
+use crate::ranks::position;
 use crate::reserve::{ReserveError, ReserveOptions, reserve};
 use crate::resize::{Resized, WantedSize, change};
 use crate::select::{Selected, all_holds, open};
@@ -413,10 +414,7 @@ impl Cores {
     /// Returns the value by which inner runs find this hold. They find it by its number: no
     /// descriptor is inherited.
     fn position(&self) -> Option<String> {
-        /// Number of no descriptor.
-        const NO_DESCRIPTOR: i32 = -1;
-        let held = self.held.as_ref()?;
-        Some(format!("{} {NO_DESCRIPTOR} {}", held.level().depth(), held.id()?.number()))
+        position(self.held.as_ref()?)
     }
 
     /// Binds the calling thread to the cores. Threads and processes that it starts inherit that.

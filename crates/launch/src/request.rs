@@ -28,8 +28,7 @@ use trimtab_core::place::{
 };
 use trimtab_core::setting::{Knob, Setting};
 
-/// Variable with which an enclosing run passes its hold to inner runs.
-pub const HOLD: &str = "TRIMTAB_HOLD";
+pub use trimtab_core::hold_claim::HOLD;
 
 /// Value and its origin. [`Tuning`] has an example.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize)]
