@@ -30,6 +30,7 @@ use trimtab_hold::reserve::{ReserveOptions, reserve};
 use trimtab_hold::site_facts::{HOLD, OpenLedger, Situation};
 use trimtab_launch::budget;
 use trimtab_launch::jobserver::set_up;
+use trimtab_launch::request::task_of_hold;
 use trimtab_launch::{Changes, EnvMode, LaunchFacts, LaunchPlan, LaunchRequest};
 use trimtab_linux::budget::BudgetPage;
 use trimtab_linux::child::{self, Two, Word};
@@ -302,6 +303,9 @@ impl Launch<'_> {
         let descriptor = held.keep().context("cannot keep the cores reserved").map_err(failed)?;
         let claim = HoldClaim { depth, descriptor, hold };
         changes.insert(HOLD.to_owned(), Some(OsString::from(claim.to_string())));
+        if let Some((name, task)) = task_of_hold(&self.request.environment) {
+            changes.insert(name, Some(OsString::from(task)));
+        }
         Ok(())
     }
 }
