@@ -8,7 +8,6 @@ use crate::facts::{self, look_at_ledger, look_at_memory};
 use crate::foreign_load::Surroundings;
 use crate::holds::{self, Holds};
 use crate::queue::priority_beyond;
-use crate::ranks::position;
 use crate::reserve::{ReserveError, ReserveOptions, reserve};
 use crate::resize::{Resized, WantedSize, change};
 use crate::select::{Selected, all_holds, open};
@@ -415,7 +414,8 @@ impl Cores {
     /// Returns the value by which inner runs find this hold. They find it by its number: no
     /// descriptor is inherited.
     fn position(&self) -> Option<String> {
-        position(self.held.as_ref()?)
+        let claim = self.held.as_ref()?.claim();
+        claim.hold.is_some().then(|| claim.to_string())
     }
 
     /// Binds the calling thread to the cores. Threads and processes that it starts inherit that.

@@ -16,7 +16,6 @@ use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::ffi::{OsStr, OsString};
 use std::path::{Path, PathBuf};
-use trimtab_core::hold_claim::{HoldClaim, NO_DESCRIPTOR};
 use trimtab_core::place::{Amount, HugePages, MemoryPlan, MemoryPolicy, rank_variables};
 use trimtab_core::set::CpuSet;
 use trimtab_core::topology::Machine;
@@ -362,8 +361,7 @@ fn order(request: &LaunchRequest, plan: &LaunchPlan, hold: Option<&str>) -> Rank
 /// Returns the value by which runs inside a rank find the hold: by its number, since ranks inherit
 /// no descriptor of it.
 pub(crate) fn position(held: &Held) -> Option<String> {
-    let hold = Some(held.id()?.number());
-    Some(HoldClaim { depth: held.level().depth(), descriptor: NO_DESCRIPTOR, hold }.to_string())
+    held.claim().hold.is_some().then(|| held.claim().to_string())
 }
 
 /// Returns the line about the placement.

@@ -299,9 +299,9 @@ impl Launch<'_> {
         if let Some(error) = held.unnamed() {
             say::note(self.volume, &format!("trimtab ps cannot show this run's name: {error}"));
         }
-        let (depth, hold) = (held.level().depth(), held.id().map(|id| id.number()));
+        let claim = held.claim();
         let descriptor = held.keep().context("cannot keep the cores reserved").map_err(failed)?;
-        let claim = HoldClaim { depth, descriptor, hold };
+        let claim = HoldClaim { descriptor, ..claim };
         changes.insert(HOLD.to_owned(), Some(OsString::from(claim.to_string())));
         if let Some((name, task)) = task_of_hold(&self.request.environment) {
             changes.insert(name, Some(OsString::from(task)));

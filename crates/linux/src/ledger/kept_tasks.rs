@@ -12,7 +12,7 @@
 //! thread 4, start 8; zeros behind the last one.
 
 use super::Ledger;
-use crate::process::{Pid, StartTime, Tid};
+use crate::process::{Pid, StartTime, TaskName, Tid};
 use rustix::io::{pread, pwrite};
 use rustix::process::{Resource, getrlimit};
 use std::os::fd::OwnedFd;
@@ -25,17 +25,6 @@ const MAGIC: [u8; 8] = *b"tttask01";
 const HEADER_BYTES: usize = 16;
 const TASK_BYTES: usize = 16;
 const BYTES: usize = HEADER_BYTES + KeptTasks::MOST * TASK_BYTES;
-
-/// A task, identified also when its numbers are used again.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
-pub struct TaskName {
-    /// Its process.
-    pub pid: Pid,
-    /// The task.
-    pub tid: Tid,
-    /// Its start.
-    pub start: StartTime,
-}
 
 /// The kept tasks of one boot.
 #[derive(Debug)]

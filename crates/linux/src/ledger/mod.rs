@@ -86,7 +86,7 @@ pub use error::{Fault, FoundFile, LedgerError, PassedOver, TakeError};
 pub use hold::Held;
 pub use layout::HoldId;
 pub use level::Level;
-pub use kept_tasks::{KeptTasks, TaskName};
+pub use kept_tasks::KeptTasks;
 pub use load_samples::LoadSamples;
 pub use map::LockMap;
 pub use place::{BootId, Location};

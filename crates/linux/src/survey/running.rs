@@ -5,8 +5,7 @@
 //! that on a machine where little runs, and on one where the same programs run on, it ends early.
 
 use super::pins::Processes;
-use crate::ledger::TaskName;
-use crate::process::{self, Pid, Stat, State, Tid};
+use crate::process::{self, Pid, Stat, State, TaskName, Tid};
 use crate::text;
 use std::fs;
 use std::path::Path;
