@@ -71,7 +71,8 @@ mod tests {
 
     #[test]
     fn malformed_claims_are_none() {
-        for text in ["", "0", "0 x", "x 3 1", "0 3 x", "0 3 1 1", "256 3 1", "0  3", "0 99999999999 1", "-1 3 1"]
+        for text in
+            ["", "0", "0 x", "x 3 1", "0 3 x", "0 3 1 1", "256 3 1", "0  3", "0 99999999999 1", "-1 3 1"]
         {
             assert_eq!(text.parse::<HoldClaim>(), Err(()), "{text:?}");
         }
@@ -82,7 +83,8 @@ mod tests {
         let of = |text: &[u8]| HoldClaim::in_environment(text).map(|claim| claim.to_string());
         assert_eq!(of(b"A=1\0TRIMTAB_HOLD=0 -1 77\0TRIMTAB_HOLD=0 -1 78"), Some("0 -1 77".to_owned()));
         assert_eq!(of(b"TRIMTAB_HOLD=1 3"), Some("1 3".to_owned()));
-        for text in [&b""[..], b"XTRIMTAB_HOLD=0 3 1", b"TRIMTAB_HOLDER=0 3 1", b"TRIMTAB_HOLD=\xff", b"TRIMTAB_HOLD"]
+        for text in
+            [&b""[..], b"XTRIMTAB_HOLD=0 3 1", b"TRIMTAB_HOLDER=0 3 1", b"TRIMTAB_HOLD=\xff", b"TRIMTAB_HOLD"]
         {
             assert_eq!(of(text), None, "{text:?}");
         }

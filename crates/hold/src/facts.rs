@@ -6,8 +6,8 @@
 
 use crate::foreign_load::Surroundings;
 use crate::held_memory::{self, MemoryUse};
-use crate::withheld;
 use crate::site_facts::{LedgerPosition, Situation, location, private_ledger};
+use crate::withheld;
 use std::collections::BTreeMap;
 use std::ffi::OsString;
 use std::path::Path;

@@ -149,7 +149,8 @@ mod tests {
         let inside = LedgerPosition { level: Level::new(1).unwrap(), within: "0-1".parse().unwrap() };
         assert!(of(&inside).is_empty());
         // Made after the reading: nothing is known to be used, so all of it is held.
-        let before = MemoryUse { of_holds: BTreeMap::new(), ..MemoryUse::read(proc, &ledger, &machine).unwrap() };
+        let before =
+            MemoryUse { of_holds: BTreeMap::new(), ..MemoryUse::read(proc, &ledger, &machine).unwrap() };
         assert_eq!(of_others(&ledger, &position, &machine, &before).unwrap()[&OsNode(0)], 10 * gib);
         drop(held);
         assert!(others().is_empty(), "a hold that has ended holds nothing");

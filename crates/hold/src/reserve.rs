@@ -203,12 +203,7 @@ pub fn reserve(
         if !pause(queue.as_mut(), &ahead, left, taking.processes(), order.goes_on) {
             return Err(ReserveError::Cancelled);
         }
-        if order.holder.is_none()
-            && let Some(allowed) = withheld::read_again(facts)
-        {
-            // Holds of others that are enforced begin and end meanwhile.
-            taking.allowed = allowed;
-        }
+        taking.read_limits(facts);
         if order.grants {
             // Jobs of other managers begin and end meanwhile.
             facts.load.granted = granted(world, &facts.machine, &facts.bounds.allowed).grants;
@@ -335,6 +330,15 @@ impl Taking<'_> {
     /// Returns the queue at a position in the ledger.
     fn line<'f>(&'f self, facts: &'f LaunchFacts, stand: &'f LedgerPosition) -> Line<'f> {
         Line { world: self.world, machine: &facts.machine, stand, rules: self.order.rules }
+    }
+
+    /// Reads the limits of this process again: holds that are enforced begin and end meanwhile.
+    fn read_limits(&mut self, facts: &LaunchFacts) {
+        if self.order.holder.is_none()
+            && let Some(allowed) = withheld::read_again(facts)
+        {
+            self.allowed = allowed;
+        }
     }
 
     /// Adds the CPUs to the facts that only enforced holds keep from this process.

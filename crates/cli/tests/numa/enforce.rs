@@ -583,7 +583,9 @@ sys.stdin.read()
         .begins();
     assert_eq!(held.line(), "locked");
     homes.take("ann", held.pid());
-    eventually("the service says why", || service.errors().contains("the number of an older hold of its user"));
+    eventually("the service says why", || {
+        service.errors().contains("the number of an older hold of its user")
+    });
     eventually("only the first is left", || sandbox.held() == Cpus::from([0]));
     eventually("that is enforced", || state(&sandbox, &Cpus::from([0]))["enforced"] == true);
     held.ends().ok();

@@ -56,7 +56,7 @@ impl KeptTasks {
             return Vec::new();
         }
         let number = |bytes: &[u8]| bytes.iter().rev().fold(0, |sum, &byte| sum << 8 | u64::from(byte));
-        let half = |bytes| u32::try_from(number(bytes)).unwrap_or(0);
+        let half = |bytes: &[u8]| u32::try_from(number(bytes)).unwrap_or(0);
         let task = |bytes: &[u8]| TaskName {
             pid: Pid(half(&bytes[..4])),
             tid: Tid(half(&bytes[4..8])),

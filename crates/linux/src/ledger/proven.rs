@@ -53,9 +53,9 @@ impl LedgerView {
                 // A number that is locked exclusively has one description; its CPUs may differ
                 // between two readings because the hold is being resized. A number that is shared
                 // may have several: those of a job's ranks have the same CPUs.
-                let is_unique = locks.iter().any(|lock| {
-                    lock.kind == LockKind::Write && lock.bytes == id.byte(self.place.tag)
-                });
+                let is_unique = locks
+                    .iter()
+                    .any(|lock| lock.kind == LockKind::Write && lock.bytes == id.byte(self.place.tag));
                 let cpus = (!is_unique).then(|| format!("{} {}", map.exclusive, map.shared));
                 let (exclusive, shared) = (map.exclusive, map.shared);
                 let hold = found.entry((id, cpus)).or_insert_with(|| ProvenHold {

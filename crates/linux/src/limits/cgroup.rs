@@ -109,9 +109,8 @@ impl Groups {
     /// Returns the lists of CPUs that were written to the group of version 2 and to its ancestors.
     pub(crate) fn listed_cpus(&self) -> Vec<Set<OsCpu>> {
         let groups = self.unified.iter().flat_map(GroupLocation::upwards);
-        let lists = groups.filter_map(|group| {
-            text::list(&text::read_piece(&group.dir.join("cpuset.cpus")).ok()?)
-        });
+        let lists =
+            groups.filter_map(|group| text::list(&text::read_piece(&group.dir.join("cpuset.cpus")).ok()?));
         lists.filter(|list: &Set<OsCpu>| !list.is_empty()).collect()
     }
 

@@ -343,9 +343,9 @@ impl Partitions {
     fn expel_other(&self, path: &str, pid: u32, start: u64) -> Result<(), PartitionError> {
         let proc = Path::new(PROC);
         let Ok(other) = process::stat(proc, Pid(pid)) else { return Ok(()) };
-        let is_inside = self.text(path, "cgroup.procs").is_some_and(|all| {
-            all.lines().any(|line| line.parse() == Ok(pid))
-        });
+        let is_inside = self
+            .text(path, "cgroup.procs")
+            .is_some_and(|all| all.lines().any(|line| line.parse() == Ok(pid)));
         let Some((home, inside)) = members::home(proc, other.parent) else { return Ok(()) };
         if other.start.0 == start || !is_inside {
             return Ok(());

@@ -202,7 +202,8 @@ impl Folder {
 
     /// Returns whether the folder may have records that this user can carry out.
     fn is_marked(&self) -> bool {
-        statat(&self.directory, self.mark(geteuid()), AtFlags::SYMLINK_NOFOLLOW) != Err(Errno::NOENT)
+        let mark = statat(&self.directory, self.mark(geteuid()), AtFlags::SYMLINK_NOFOLLOW);
+        !matches!(mark, Err(Errno::NOENT))
     }
 
     fn failed(&self, attempt: &'static str, name: &str, error: impl Into<io::Error>) -> JournalError {
