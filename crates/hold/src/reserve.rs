@@ -349,8 +349,14 @@ impl Taking<'_> {
         stand: &LedgerPosition,
     ) -> Result<(), LedgerError> {
         // The limits of another process are known to the caller alone.
-        if self.order.holder.is_none() {
-            self.ending = withheld::include(self.world, ledger, stand, &self.allowed, facts)?;
+        if self.order.holder.is_some() {
+            return Ok(());
+        }
+        self.ending = withheld::include(self.world, ledger, stand, &self.allowed, facts)?;
+        if facts.bounds.allowed == self.allowed && !facts.machine.cpus().is_subset(&self.allowed) {
+            // The service may have given CPUs back since the limits were read.
+            self.read_limits(facts);
+            facts.bounds.allowed = self.allowed.clone();
         }
         Ok(())
     }

@@ -562,7 +562,7 @@ fn a_second_hold_of_the_same_number_is_refused() {
     // The byte of the number is locked for reading, which two descriptions can do.
     let script = "\
 import fcntl, glob, os, struct, sys
-path, = [name for name in glob.glob(sys.argv[1] + '/ledger/*') if os.path.getsize(name) == 0]
+path, = glob.glob(sys.argv[1] + '/ledger/*.locks')
 held = int(os.environ['TRIMTAB_HOLD'].split(' ')[1])
 own = [line.split() for line in open(f'/proc/self/fdinfo/{held}') if 'lock:' in line]
 at, = [int(line[-2]) for line in own if int(line[-2]) >= 1 << 62]
