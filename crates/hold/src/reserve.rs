@@ -49,8 +49,9 @@ const FIRST_POLL_INTERVAL: Duration = Duration::from_millis(5);
 const GIVE_BACK_MAX: Duration = Duration::from_secs(2);
 
 /// Longest wait of a run that waits for no others, while the CPUs of a hold that has ended are
-/// withheld from it: the service that enforces holds looks at the ledger once a second.
-const RELEASE_MAX: Duration = Duration::from_secs(3);
+/// withheld from it: the service that enforces holds looks at the ledger once a second, and some
+/// seconds later while holds change and it reads very many processes.
+const RELEASE_MAX: Duration = Duration::from_secs(10);
 
 /// Time after which the line about the wait is repeated if the position is the same. Chosen: a sign
 /// of life that does not fill a log.
