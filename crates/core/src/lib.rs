@@ -49,6 +49,7 @@ pub mod escapes;
 pub mod fingerprint;
 pub mod handoff;
 pub mod hash;
+pub mod hold_claim;
 pub mod ideal_ratio;
 pub mod ids;
 pub mod index_validation;

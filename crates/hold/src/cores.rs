@@ -28,7 +28,7 @@ use trimtab_front::args::SurveyMode;
 use trimtab_front::args::time::Wait;
 use trimtab_front::machine::Which;
 use trimtab_front::process_env::World;
-use trimtab_launch::request::HOLD;
+use trimtab_launch::request::{HOLD, task_of_hold};
 use trimtab_launch::{LaunchFacts, LaunchPlan, LaunchRequest, Options, Refusal, Sources, decide};
 use trimtab_linux::keeper::Target;
 use trimtab_linux::ledger::{Borrowed, Held, LedgerView};
@@ -400,6 +400,7 @@ impl Cores {
             changes.into_iter().map(|(name, value)| (name, value.and_then(text))).collect();
         if let Some(hold) = self.position() {
             all.insert(HOLD.to_owned(), Some(hold));
+            all.extend(task_of_hold(&self.request.environment).map(|(name, task)| (name, Some(task))));
         }
         all
     }
@@ -413,10 +414,8 @@ impl Cores {
     /// Returns the value by which inner runs find this hold. They find it by its number: no
     /// descriptor is inherited.
     fn position(&self) -> Option<String> {
-        /// Number of no descriptor.
-        const NO_DESCRIPTOR: i32 = -1;
-        let held = self.held.as_ref()?;
-        Some(format!("{} {NO_DESCRIPTOR} {}", held.level().depth(), held.id()?.number()))
+        let claim = self.held.as_ref()?.claim();
+        claim.hold.is_some().then(|| claim.to_string())
     }
 
     /// Binds the calling thread to the cores. Threads and processes that it starts inherit that.

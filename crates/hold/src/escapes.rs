@@ -1,11 +1,10 @@
 //! Escapes on this machine: processes of runs that may run on CPUs which their run does not hold.
 
-use crate::site_facts::HOLD;
 use serde::Serialize;
 use std::collections::BTreeMap;
-use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 use trimtab_core::escapes::{Held, belongs, outside};
+use trimtab_core::hold_claim::HoldClaim;
 use trimtab_core::set::CpuSet;
 use trimtab_linux::ledger::{Hold, ProcessTable, Standing};
 use trimtab_linux::process::{self, Pid, Stat, State};
@@ -104,11 +103,7 @@ fn environment(proc: &Path, pid: Pid) -> Option<Vec<u8>> {
 
 /// Returns the hold that an environment names.
 fn named(text: &[u8]) -> Option<u64> {
-    let name = std::ffi::OsStr::new(HOLD).as_bytes();
-    let value = text
-        .split(|&byte| byte == 0)
-        .find_map(|entry| entry.strip_prefix(name).and_then(|rest| rest.strip_prefix(b"=")))?;
-    std::str::from_utf8(value).ok()?.split(' ').nth(2)?.parse().ok()
+    HoldClaim::in_environment(text)?.hold
 }
 
 #[cfg(test)]

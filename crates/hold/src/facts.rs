@@ -5,8 +5,9 @@
 //! of the plan, the measurements that the decision asks for ([`settle`]).
 
 use crate::foreign_load::Surroundings;
-use crate::held_memory;
+use crate::held_memory::{self, MemoryUse};
 use crate::site_facts::{LedgerPosition, Situation, location, private_ledger};
+use crate::withheld;
 use std::collections::BTreeMap;
 use std::ffi::OsString;
 use std::path::Path;
@@ -52,6 +53,7 @@ pub fn facts(
     let library = preload_library();
     LaunchFacts {
         bounds: situation.taken.clone(),
+        reserved: situation.reserved.clone(),
         limited: situation.limited.clone(),
         load,
         ledger: LedgerFacts { within: machine.cpus(), ..LedgerFacts::default() },
@@ -136,13 +138,17 @@ pub fn look_at_ledger(world: &World, request: &LaunchRequest, facts: &mut Launch
     let group = Role::of(request, facts).shared().filter(|_| request.ranks.is_none()).map(|(_, job)| {
         view.find_group(stand.level, &stand.within, job, uid, &ProcessTable::at(&world.proc()))
     });
+    let allowed = facts.bounds.allowed.clone();
     let seen = group.transpose().and_then(|group| {
-        let map = view.map(stand.level, &stand.within)?;
-        Ok((group, map, memory_of_others(world, request, facts, &view, &stand)?))
+        let used = memory_use(world, request, facts, &view)?;
+        let ending = withheld::include(world, &view, &stand, &allowed, facts)?;
+        let held = view.map(stand.level, &stand.within)?.held().union(&ending);
+        let memory = memory_of_others(world, request, facts, (&view, &stand), used.as_ref())?;
+        Ok((group, held, memory))
     });
     match seen {
-        Ok((group, map, memory)) => {
-            let (held, allotment) = (map.held(), group.flatten().map(|group| group.cpus));
+        Ok((group, held, memory)) => {
+            let allotment = group.flatten().map(|group| group.cpus);
             let private = private_ledger(world, &view.path());
             facts.ledger =
                 LedgerFacts { within: stand.within, held, memory, allotment, fault: None, private };
@@ -152,7 +158,21 @@ pub fn look_at_ledger(world: &World, request: &LaunchRequest, facts: &mut Launch
     true
 }
 
-/// Reads the memory that others hold and do not use yet, if the request names an amount. The free
+/// Reads the memory that the processes of each hold use, if the request names an amount of memory.
+///
+/// # Errors
+/// The ledger cannot be read.
+pub fn memory_use(
+    world: &World,
+    request: &LaunchRequest,
+    facts: &LaunchFacts,
+    view: &LedgerView,
+) -> Result<Option<MemoryUse>, LedgerError> {
+    let is_wanted = request.place.memory.size.is_some();
+    is_wanted.then(|| MemoryUse::read(&world.proc(), view, &facts.machine.cpus())).transpose()
+}
+
+/// Returns the memory that others hold and do not use yet; none if their use was not read. The free
 /// memory is read again after that: pages that are touched in between count as used twice at most,
 /// and never as free.
 ///
@@ -162,13 +182,11 @@ pub fn memory_of_others(
     world: &World,
     request: &LaunchRequest,
     facts: &mut LaunchFacts,
-    view: &LedgerView,
-    position: &LedgerPosition,
+    (view, position): (&LedgerView, &LedgerPosition),
+    used: Option<&MemoryUse>,
 ) -> Result<BTreeMap<OsNode, u64>, LedgerError> {
-    if request.place.memory.size.is_none() {
-        return Ok(BTreeMap::new());
-    }
-    let memory = held_memory::of_others(&world.proc(), view, position, &facts.machine.cpus())?;
+    let Some(used) = used else { return Ok(BTreeMap::new()) };
+    let memory = held_memory::of_others(view, position, &facts.machine.cpus(), used)?;
     if !memory.is_empty() {
         look_at_memory(world, request, SurveyMode::Auto, facts);
     }

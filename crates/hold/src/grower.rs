@@ -19,6 +19,7 @@ use std::path::Path;
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 use trimtab_core::budget::page::Owner;
+use trimtab_core::hold_claim::HoldClaim;
 use trimtab_core::resize::grow::{GrowObservation, GrowPolicy, GrowRules};
 use trimtab_core::resize::{cores_of, cores_to_get};
 use trimtab_core::set::CpuSet;
@@ -100,7 +101,8 @@ pub fn start(world: &World, held: &Held, order: &GrowthOrder, tells: bool) -> Re
     let mut command = Command::new(find(LAB)?);
     command.arg0(format!("{NAME}{:#x}", order.hold)).arg(ARGUMENT).args(order.words());
     // It works for the hold, on its cores. Without the hold's descriptor it does not keep it.
-    command.env(HOLD, format!("{} 0 {}", held.level().depth(), order.hold));
+    let claim = HoldClaim { depth: held.level().depth(), descriptor: 0, hold: Some(order.hold) };
+    command.env(HOLD, claim.to_string());
     command.current_dir("/").stdin(Stdio::null()).stdout(Stdio::null());
     command.stderr(if tells { Stdio::inherit() } else { Stdio::null() });
     orphan::spawn(&mut command).context("the process that lets the hold grow cannot be started")?;

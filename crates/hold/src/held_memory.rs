@@ -10,6 +10,7 @@ use crate::select::all_holds;
 use crate::site_facts::LedgerPosition;
 use std::collections::BTreeMap;
 use std::path::Path;
+use std::time::{Duration, Instant};
 use trimtab_core::escapes::belongs;
 use trimtab_core::ids::OsNode;
 use trimtab_core::place::{MemoryHold, held_by_others};
@@ -17,30 +18,64 @@ use trimtab_core::set::CpuSet;
 use trimtab_linux::ledger::{Hold, LedgerError, LedgerView, ProcessTable};
 use trimtab_linux::process::{self, Pid, ResidentMemory};
 
+/// Share of the time that a waiting launch spends on [`MemoryUse::read`], as a divisor: 5 %.
+const COST_DIVISOR: u32 = 20;
+
+/// The memory that the processes of each hold used at one moment.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct MemoryUse {
+    /// Time of the reading.
+    at: Instant,
+    /// Duration of the reading.
+    took: Duration,
+    /// Bytes, by the number of the hold.
+    of_holds: BTreeMap<u64, u64>,
+}
+
+impl MemoryUse {
+    /// Examines the processes, if any hold has memory: this takes about 30 microseconds for each
+    /// process, so that it does not belong under the planner's lock.
+    ///
+    /// # Errors
+    /// The ledger cannot be read.
+    pub fn read(proc: &Path, view: &LedgerView, machine: &CpuSet) -> Result<Self, LedgerError> {
+        let at = Instant::now();
+        let holds = all_holds(view, machine)?;
+        let has_memory = holds.iter().any(|hold| !hold.holder.memory.is_empty());
+        let used = if has_memory { used(proc, &holds, machine) } else { Vec::new() };
+        let of_holds = holds.iter().map(|hold| hold.id.number()).zip(used).collect();
+        Ok(Self { at, took: at.elapsed(), of_holds })
+    }
+
+    /// Returns whether a launch that only waits can go on with this reading. Memory that was taken
+    /// since counts twice, and a hold that was made since counts as unused.
+    pub fn is_recent(&self) -> bool {
+        self.at.elapsed() < self.took * COST_DIVISOR
+    }
+}
+
 /// Returns the memory of each node that others than a launch at this position hold and do not use
-/// yet. Processes are examined only if others hold memory; then this takes about 30 microseconds
-/// for each.
+/// yet. `used` was read before; the holds are read here, and may be others by now.
 ///
 /// # Errors
 /// The ledger cannot be read.
 pub fn of_others(
-    proc: &Path,
     view: &LedgerView,
     position: &LedgerPosition,
     machine: &CpuSet,
+    used: &MemoryUse,
 ) -> Result<BTreeMap<OsNode, u64>, LedgerError> {
     let holds = all_holds(view, machine)?;
     if holds.iter().all(|hold| hold.holder.memory.is_empty()) {
         return Ok(BTreeMap::new());
     }
-    let used = used(proc, &holds, machine);
-    let of = |(hold, used): (&Hold, u64)| MemoryHold {
+    let of = |hold: &Hold| MemoryHold {
         level: hold.level.depth(),
         cpus: hold.cpus.clone(),
         memory: hold.holder.memory.clone(),
-        used,
+        used: used.of_holds.get(&hold.id.number()).copied().unwrap_or(0),
     };
-    let all: Vec<MemoryHold> = holds.iter().zip(used).map(of).collect();
+    let all: Vec<MemoryHold> = holds.iter().map(of).collect();
     Ok(held_by_others(&all, position.level.depth(), &position.within))
 }
 
@@ -92,7 +127,11 @@ mod tests {
         let position = LedgerPosition { level: Level::MACHINE, within: "0-7".parse().unwrap() };
         // A hold of the whole machine says nothing about processes that merely run on it.
         let machine: CpuSet = "0-1".parse().unwrap();
-        let others = || of_others(proc, &ledger, &position, &machine).unwrap();
+        let of = |position: &LedgerPosition| {
+            let used = MemoryUse::read(proc, &ledger, &machine).unwrap();
+            of_others(&ledger, position, &machine, &used).unwrap()
+        };
+        let others = || of(&position);
         assert!(others().is_empty());
 
         let gib = 1u64 << 30;
@@ -108,7 +147,11 @@ mod tests {
         assert!(after <= before - SOME / 2, "{before} {after}");
         // From inside, the hold is the run's own.
         let inside = LedgerPosition { level: Level::new(1).unwrap(), within: "0-1".parse().unwrap() };
-        assert!(of_others(proc, &ledger, &inside, &machine).unwrap().is_empty());
+        assert!(of(&inside).is_empty());
+        // Made after the reading: nothing is known to be used, so all of it is held.
+        let before =
+            MemoryUse { of_holds: BTreeMap::new(), ..MemoryUse::read(proc, &ledger, &machine).unwrap() };
+        assert_eq!(of_others(&ledger, &position, &machine, &before).unwrap()[&OsNode(0)], 10 * gib);
         drop(held);
         assert!(others().is_empty(), "a hold that has ended holds nothing");
     }

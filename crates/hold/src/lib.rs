@@ -59,3 +59,4 @@ pub mod select;
 pub mod site;
 pub mod site_facts;
 pub mod toml_text;
+mod withheld;

@@ -2,7 +2,7 @@
 //! claim in its environment or in that of a process from which it descends.
 
 use std::path::Path;
-use trimtab_launch::request::HOLD;
+use trimtab_core::hold_claim::HoldClaim;
 use trimtab_linux::ledger::{Hold, Holder, LedgerView};
 use trimtab_linux::process::{self, Pid};
 
@@ -68,13 +68,8 @@ pub(crate) fn stat_number(proc: &Path, pid: Pid, place: usize) -> Option<u32> {
 /// read.
 fn hold_named(proc: &Path, pid: Pid) -> Option<(u8, u64)> {
     let environment = std::fs::read(proc.join(pid.0.to_string()).join("environ")).ok()?;
-    let value = environment.split(|&byte| byte == 0).find_map(|variable| {
-        let value = variable.strip_prefix(HOLD.as_bytes())?.strip_prefix(b"=")?;
-        std::str::from_utf8(value).ok()
-    })?;
-    let words: Vec<&str> = value.split(' ').collect();
-    let [depth, _, id] = words[..] else { return None };
-    Some((depth.parse().ok()?, id.parse().ok()?))
+    let claim = HoldClaim::in_environment(&environment)?;
+    Some((claim.depth, claim.hold?))
 }
 
 /// Returns whether a process is the holder or was started by it, as far as the parents still live.

@@ -361,7 +361,7 @@ fn order(request: &LaunchRequest, plan: &LaunchPlan, hold: Option<&str>) -> Rank
 /// Returns the value by which runs inside a rank find the hold: by its number, since ranks inherit
 /// no descriptor of it.
 pub(crate) fn position(held: &Held) -> Option<String> {
-    Some(format!("{} -1 {}", held.level().depth(), held.id()?.number()))
+    held.claim().hold.is_some().then(|| held.claim().to_string())
 }
 
 /// Returns the line about the placement.

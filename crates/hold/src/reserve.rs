@@ -4,11 +4,12 @@
 //! takes a tenth of a second; the lock map is read after, because only then does it stay true until
 //! the cores are taken.
 
-use crate::facts::{granted, look_at_memory, memory_of_others};
+use crate::facts::{granted, look_at_memory, memory_of_others, memory_use};
 use crate::grower;
-use crate::held_memory;
+use crate::held_memory::{self, MemoryUse};
 use crate::queue::{Line, claim, unknown_lockers};
 use crate::site_facts::{LedgerPosition, location, private_ledger};
+use crate::withheld;
 use anyhow::anyhow;
 use std::cell::OnceCell;
 use std::collections::BTreeMap;
@@ -46,6 +47,11 @@ const FIRST_POLL_INTERVAL: Duration = Duration::from_millis(5);
 /// Longest wait of a run that waits for no others, while a run has grown. Chosen: a grower looks
 /// twice a second on most machines.
 const GIVE_BACK_MAX: Duration = Duration::from_secs(2);
+
+/// Longest wait of a run that waits for no others, while the CPUs of a hold that has ended are
+/// withheld from it: the service that enforces holds looks at the ledger once a second, and some
+/// seconds later while holds change and it reads very many processes.
+const RELEASE_MAX: Duration = Duration::from_secs(10);
 
 /// Time after which the line about the wait is repeated if the position is the same. Chosen: a sign
 /// of life that does not fill a log.
@@ -134,7 +140,9 @@ pub fn reserve(
     let mut asked_back: Option<Instant> = None;
     let role = Role::of(request, facts);
     let processes = OnceCell::new();
-    let mut taking = Taking { world, request, role, order, patience: PLANNER_WAIT_MAX, processes };
+    let allowed = facts.bounds.allowed.clone();
+    let (patience, ending, used) = (PLANNER_WAIT_MAX, CpuSet::new(), None);
+    let mut taking = Taking { world, request, role, order, patience, allowed, ending, used, processes };
     loop {
         let open = || location(world).and_then(|location| Ledger::open(&location));
         let ledger = match opened.take().map_or_else(open, Ok) {
@@ -145,6 +153,7 @@ pub fn reserve(
         // A launch that may wait does not overtake launches that already wait.
         let line = || ledger.waiting(stand.level, &stand.within).is_ok_and(|waiting| waiting > 0);
         if queue.is_none() && order.wait.is_some() && line() {
+            let _ = taking.include_withheld(facts, &ledger, &stand); // the attempt meets the error
             queue = taking.enqueue(facts, &ledger, &stand);
         }
         let cause = match taking.attempt(facts, &ledger, &stand, queue.as_mut()) {
@@ -154,6 +163,10 @@ pub fn reserve(
                 continue;
             }
             Ok(Attempt::Again) => return Err(overtaken()),
+            Ok(Attempt::Stale) => {
+                taking.used = None;
+                continue;
+            }
             Ok(Attempt::Kept(cause)) if order.wait.is_some() => anyhow!(cause),
             Ok(Attempt::Kept(cause)) => {
                 return Err(ReserveError::NoCores(anyhow!("{cause}; wait in line with --wait")));
@@ -163,7 +176,9 @@ pub fn reserve(
             }
             // Its place in the line asks for the cores.
             Ok(Attempt::Refused(error))
-                if error.passes() && waits_for_growth(&mut asked_back, world, &ledger, &facts.machine) =>
+                if error.passes()
+                    && (!taking.ending.is_empty() && begin.elapsed() < RELEASE_MAX
+                        || waits_for_growth(&mut asked_back, world, &ledger, &facts.machine)) =>
             {
                 anyhow::Error::from(error)
             }
@@ -189,6 +204,7 @@ pub fn reserve(
         if !pause(queue.as_mut(), &ahead, left, taking.processes(), order.goes_on) {
             return Err(ReserveError::Cancelled);
         }
+        taking.read_limits(facts);
         if order.grants {
             // Jobs of other managers begin and end meanwhile.
             facts.load.granted = granted(world, &facts.machine, &facts.bounds.allowed).grants;
@@ -287,6 +303,9 @@ enum Attempt {
     Again,
     /// There are enough cores, but some are kept for launches that wait; the reason.
     Kept(String),
+    /// There would be enough, by a reading of the memory that holds use which was not made for this
+    /// attempt.
+    Stale,
     Refused(PlaceError),
 }
 
@@ -298,6 +317,13 @@ struct Taking<'a> {
     order: &'a ReserveOptions<'a>,
     /// Longest wait for the planner lock.
     patience: Duration,
+    /// CPUs that the limits of this process and the site allow now. Those that enforced holds
+    /// withhold are none of them, and are added in the facts.
+    allowed: CpuSet,
+    /// CPUs of holds that have ended which are withheld for another moment.
+    ending: CpuSet,
+    /// The memory that holds use, if the request names an amount; kept while the launch waits.
+    used: Option<MemoryUse>,
     processes: OnceCell<ProcessTable>,
 }
 
@@ -305,6 +331,44 @@ impl Taking<'_> {
     /// Returns the queue at a position in the ledger.
     fn line<'f>(&'f self, facts: &'f LaunchFacts, stand: &'f LedgerPosition) -> Line<'f> {
         Line { world: self.world, machine: &facts.machine, stand, rules: self.order.rules }
+    }
+
+    /// Reads the limits of this process again: holds that are enforced begin and end meanwhile.
+    fn read_limits(&mut self, facts: &LaunchFacts) {
+        if self.order.holder.is_none()
+            && let Some(allowed) = withheld::read_again(facts)
+        {
+            self.allowed = allowed;
+        }
+    }
+
+    /// Adds the CPUs to the facts that only enforced holds keep from this process.
+    fn include_withheld(
+        &mut self,
+        facts: &mut LaunchFacts,
+        ledger: &Ledger,
+        stand: &LedgerPosition,
+    ) -> Result<(), LedgerError> {
+        // The limits of another process are known to the caller alone.
+        if self.order.holder.is_some() {
+            return Ok(());
+        }
+        self.ending = withheld::include(self.world, ledger, stand, &self.allowed, facts)?;
+        if facts.bounds.allowed == self.allowed && !facts.machine.cpus().is_subset(&self.allowed) {
+            // The service may have given CPUs back since the limits were read.
+            self.read_limits(facts);
+            facts.bounds.allowed = self.allowed.clone();
+        }
+        Ok(())
+    }
+
+    /// Reads the memory that holds use, unless a reading is recent. Returns whether it was read.
+    fn read_memory_use(&mut self, facts: &LaunchFacts, ledger: &Ledger) -> Result<bool, LedgerError> {
+        if self.used.as_ref().is_some_and(MemoryUse::is_recent) {
+            return Ok(false);
+        }
+        self.used = memory_use(self.world, self.request, facts, ledger)?;
+        Ok(true)
     }
 
     /// Draws a ticket; `None` if the queue cannot be used.
@@ -353,6 +417,8 @@ impl Taking<'_> {
         stand: &LedgerPosition,
         ticket: Option<&mut Ticket>,
     ) -> Result<Attempt, LedgerError> {
+        // Examines all processes, so it comes before the right to plan.
+        let is_fresh = self.read_memory_use(facts, ledger)?;
         // Each attempt that fails opens the ledger again, and one that succeeds reads it no more.
         let right = match ledger.last_planner(stand.level, self.patience) {
             Ok(planner) => {
@@ -377,8 +443,11 @@ impl Taking<'_> {
         if let Some(group) = self.group(ledger, stand)? {
             return self.join(facts, ledger, stand, group, right);
         }
+        self.include_withheld(facts, ledger, stand)?;
         let map = ledger.map(stand.level, &stand.within)?;
-        let memory = memory_of_others(self.world, self.request, facts, ledger, stand)?;
+        let others = map.held().union(&self.ending);
+        let position = (&**ledger, stand);
+        let memory = memory_of_others(self.world, self.request, facts, position, self.used.as_ref())?;
         let (runs, given) = self.precedence(facts, ledger, stand, ticket)?;
         let private = private_ledger(self.world, &ledger.path());
         let held = |held| LedgerFacts {
@@ -388,11 +457,12 @@ impl Taking<'_> {
             private: private.clone(),
             ..LedgerFacts::default()
         };
-        facts.ledger = held(map.held().union(&given.kept));
+        facts.ledger = held(others.union(&given.kept));
         let (hold, memory_hold) = match place(self.request, facts, &self.role) {
+            Ok(_) if !is_fresh => return Ok(Attempt::Stale),
             Ok(placed) => (placed.hold, placed.memory_hold),
             Err(error) => {
-                facts.ledger = held(map.held());
+                facts.ledger = held(others);
                 let without = !given.kept.is_empty() && place(self.request, facts, &self.role).is_ok();
                 return Ok(match without {
                     true => Attempt::Kept(self.line(facts, stand).kept_for(&runs, &given)),
@@ -423,7 +493,9 @@ impl Taking<'_> {
         // the same memory. Without it, both look once more, and one that sees the other tries
         // again.
         if !planned_alone && !own.is_empty() && matches!(taken, Attempt::Done(Some(_))) {
-            let all = held_memory::of_others(&self.world.proc(), ledger, stand, &facts.machine.cpus())?;
+            let cpus = facts.machine.cpus();
+            let used = MemoryUse::read(&self.world.proc(), ledger, &cpus)?;
+            let all = held_memory::of_others(ledger, stand, &cpus, &used)?;
             if has_grown(&memory, &own, &all) {
                 return Ok(Attempt::Again);
             }

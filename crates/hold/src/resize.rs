@@ -10,7 +10,7 @@ use crate::masks::widest_mask;
 use crate::room::HoldRoom;
 use crate::select::{HoldName, Selected, open};
 use crate::site_facts::Situation;
-use anyhow::Result;
+use anyhow::{Context, Result, bail};
 use serde::Serialize;
 use std::collections::BTreeSet;
 use std::path::Path;
@@ -23,7 +23,7 @@ use trimtab_front::args::SurveyMode;
 use trimtab_front::process_env::World;
 use trimtab_linux::budget::BudgetPage;
 use trimtab_linux::ledger::{Borrowed, Ledger, LedgerError, Planner};
-use trimtab_linux::partitions::{home_cpus, wait_for_cpus};
+use trimtab_linux::partitions::{home_cpus, lacks, wait_for_cpus};
 use trimtab_linux::process::{self, Pid};
 use trimtab_linux::rebind::{Bound, Rebound, rebind, threads};
 
@@ -112,7 +112,7 @@ pub(crate) fn change(
         false => Surroundings::default(),
     };
     let change = HoldChange { world, machine, ledger, selected, borrowed, unbound };
-    let _rights = change.rights()?;
+    let rights = change.rights()?;
     let room = HoldRoom { world, machine, ledger, hold: &change.selected.hold };
     let free = if grows { room.free(&allowed, situation)? } else { CpuSet::new() };
     let inside = change.inside()?;
@@ -122,7 +122,7 @@ pub(crate) fn change(
         Err(ResizeError::TooFew { .. }) => resized(machine, hold, &free, &inside, wanted)?,
         after => after?,
     };
-    change.carry_out(&after)
+    change.carry_out(&after, rights)
 }
 
 /// Returns the CPUs that a hold may get: those of the cpuset, without the site's own. The mask of
@@ -172,8 +172,28 @@ impl HoldChange<'_> {
         Ok(self.ledger.map(inner, &hold.cpus)?.held())
     }
 
-    /// Makes the hold consist of these CPUs.
-    fn carry_out(mut self, after: &CpuSet) -> Result<(Resized, Borrowed)> {
+    /// Waits until the groups of an enforced hold have the CPUs that were added to it. Other
+    /// launches plan meanwhile. Returns the rights again.
+    fn wait_for_groups(&self, members: &[Pid], added: &CpuSet, rights: Vec<Planner>) -> Result<Vec<Planner>> {
+        if !members.iter().any(|pid| lacks(&self.world.root, *pid, added)) {
+            return Ok(rights);
+        }
+        drop(rights);
+        let begin = std::time::Instant::now();
+        for pid in members {
+            let left = GROUP_WAIT_MAX.saturating_sub(begin.elapsed());
+            wait_for_cpus(&self.world.root, *pid, added, left);
+        }
+        let rights = self.rights().context("the hold is larger now, and its threads are not bound anew")?;
+        if self.borrowed.locked(self.ledger, &self.machine.cpus())? != self.borrowed.hold().cpus {
+            bail!("the hold was changed by others at the same time: its threads are as they left them");
+        }
+        Ok(rights)
+    }
+
+    /// Makes the hold consist of these CPUs. Nobody else plans meanwhile, except while it waits for
+    /// the service that enforces holds.
+    fn carry_out(mut self, after: &CpuSet, mut rights: Vec<Planner>) -> Result<(Resized, Borrowed)> {
         let before = self.borrowed.hold().cpus.clone();
         let proc = self.world.proc();
         let members = self.selected.members(&proc, self.ledger);
@@ -187,16 +207,13 @@ impl HoldChange<'_> {
         if !added.is_empty() {
             self.borrowed.add(self.ledger, &added)?;
             // Groups of enforced holds follow the ledger.
-            let begin = std::time::Instant::now();
-            for pid in &members {
-                let left = GROUP_WAIT_MAX.saturating_sub(begin.elapsed());
-                wait_for_cpus(&self.world.root, *pid, &added, left);
-            }
+            rights = self.wait_for_groups(&members, &added, rights)?;
             rebound = match self.bind(&old, &new, crowded) {
                 Ok(rebound) => rebound,
                 Err(error) => {
-                    let undone = self.bind(&new, &old, false).is_ok();
-                    if undone {
+                    // A run inside the hold may have got some of them during the wait.
+                    let is_free = !self.inside()?.intersects(&added);
+                    if is_free && self.bind(&new, &old, false).is_ok() {
                         self.borrowed.give_back(self.ledger, &added)?;
                     }
                     return Err(error);
@@ -218,6 +235,7 @@ impl HoldChange<'_> {
             // Without it, the teams of the run keep the budget that they had.
             let _ = page.set_cores(u32::try_from(new.mask.len()).unwrap_or(u32::MAX));
         }
+        drop(rights);
         let hold = self.borrowed.hold();
         let done = Resized {
             schema: "trimtab.resize/1",

@@ -6,6 +6,7 @@ use crate::site::Policy;
 use anyhow::{Context, Result};
 use std::path::Path;
 use trimtab_agent::paths::LEDGER;
+use trimtab_core::hold_claim::HoldClaim;
 use trimtab_core::place::{DealtDevice, NearDevice, Reason, Taken};
 use trimtab_core::set::CpuSet;
 use trimtab_core::topology::{CpuNames, Device, DeviceKind, DeviceName, Machine, each_device, known_devices};
@@ -20,9 +21,7 @@ use trimtab_linux::limits::{Bounds, Limits};
 use trimtab_linux::process::Pid;
 use trimtab_linux::sys::affinity;
 
-/// Variable by which an enclosing run passes their position to runs inside it: `DEPTH DESCRIPTOR
-/// ID` of its hold.
-pub use trimtab_launch::request::HOLD;
+pub use trimtab_core::hold_claim::HOLD;
 
 /// Facts of the site.
 #[derive(Debug)]
@@ -33,6 +32,8 @@ pub struct Situation {
     pub live: bool,
     /// CPUs that may be used: `allowed`, `mems` and `quota` are set, nothing is taken yet.
     pub taken: Taken,
+    /// CPUs that the site keeps for the system; `taken` allows none of them.
+    pub reserved: CpuSet,
     /// Why the process may not use the whole machine.
     pub limited: Vec<Reason>,
     /// The site's and user's files.
@@ -58,6 +59,7 @@ impl Situation {
                 quota: bounds.quota.map(|quota| quota.milli_cpus),
                 ..Taken::nothing(bounds.allowed.intersection(&machine.cpus()))
             },
+            reserved: CpuSet::new(),
             limited: Vec::new(),
             policy: Policy::default(),
             warnings: warning.into_iter().collect(),
@@ -89,6 +91,7 @@ impl Situation {
             machine,
             live: false,
             taken,
+            reserved: CpuSet::new(),
             limited: Vec::new(),
             policy: Policy::default(),
             warnings: Vec::new(),
@@ -150,6 +153,7 @@ impl Situation {
         let by = format!("site rules reserve CPUs {reserved}");
         self.limited.push(Reason::Limited { allowed: left.len(), of: self.taken.allowed.len(), by });
         self.taken.allowed = left;
+        self.reserved = reserved.clone();
     }
 }
 
@@ -219,11 +223,8 @@ impl LedgerPosition {
         let Some(text) = world.text(HOLD) else {
             return delegated(world, view, machine).unwrap_or(outside);
         };
-        let mut words = text.split(' ');
-        let depth = words.next().and_then(|word| word.parse().ok()).and_then(Level::new);
-        let descriptor = words.next().and_then(|word| word.parse::<i32>().ok());
-        let id = words.next().and_then(|word| word.parse::<u64>().ok());
-        let (Some(level), Some(descriptor)) = (depth, descriptor) else { return outside };
+        let Ok(HoldClaim { depth, descriptor, hold: id }) = text.parse() else { return outside };
+        let Some(level) = Level::new(depth) else { return outside };
         let Some(inner) = level.inner() else { return outside };
         let inherited = view.held_through(descriptor, level, &machine.cpus()).unwrap_or_default();
         let within = if inherited.is_empty() { named(world, view, level, id, machine) } else { inherited };

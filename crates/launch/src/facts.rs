@@ -25,6 +25,8 @@ pub struct LaunchFacts {
     pub machine: Machine,
     /// Limits of this launch: `allowed`, `mems` and `quota`; no other field is set.
     pub bounds: Taken,
+    /// CPUs that the site keeps for the system; no launch gets them.
+    pub reserved: CpuSet,
     /// Reasons why the launch may not use the whole machine, in words.
     pub limited: Vec<Reason>,
     /// Load of other programs.
@@ -214,6 +216,7 @@ impl LaunchFacts {
     pub fn idle(machine: Machine) -> Self {
         Self {
             bounds: Taken::nothing(machine.cpus()),
+            reserved: CpuSet::new(),
             limited: Vec::new(),
             load: Load::default(),
             ledger: LedgerFacts { within: machine.cpus(), ..LedgerFacts::default() },

@@ -24,12 +24,12 @@ use trimtab_core::budget;
 use trimtab_core::handoff::{Report, Roots};
 use trimtab_core::place::waiting::WaitPolicy;
 use trimtab_core::place::{
-    Amount, Fit, Grant, HugePages, KindChoice, MemoryRequest, Request, Smt, Strategy, grant, local_rank,
+    Amount, Fit, Grant, HugePages, KindChoice, MemoryRequest, Request, Smt, Strategy, TASK_OF_HOLD, grant,
+    local_rank, task,
 };
 use trimtab_core::setting::{Knob, Setting};
 
-/// Variable with which an enclosing run passes its hold to inner runs.
-pub const HOLD: &str = "TRIMTAB_HOLD";
+pub use trimtab_core::hold_claim::HOLD;
 
 /// Value and its origin. [`Tuning`] has an example.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize)]
@@ -403,11 +403,18 @@ impl LaunchRequest {
     }
 }
 
+/// Returns the variable by which runs inside a hold of this launch know the task in which the hold
+/// was made; `None` outside of tasks.
+pub fn task_of_hold(environment: &Environment) -> Option<(String, String)> {
+    let get = |name: &str| environment.text(name);
+    task(&get).map(|task| (TASK_OF_HOLD.to_owned(), task))
+}
+
 /// Reads the grant of a workload manager. Inside a run the hold is the user's own choice, perhaps
 /// more than the grant; only a task manager may itself be inside of the run, with its workers.
 fn granted(environment: &Environment) -> Option<Grant> {
     let get = |name: &str| environment.text(name);
-    let counts = |grant: &Grant| grant.is_of_a_task() || environment.raw(HOLD).is_none();
+    let counts = |grant: &Grant| environment.raw(HOLD).is_none() || grant.is_inside_hold(&get);
     grant(&get, local_rank(&get).as_ref()).filter(counts)
 }
 

@@ -718,6 +718,10 @@ fn a_workload_managers_grant_bounds_auto_and_nothing_else() {
     let task = [("HQ_CPUS", "5,2"), (request::HOLD, "1")];
     assert_eq!(cores_of(&task, None, &facts).0, 2);
     assert_eq!(cores_of(&task, Some("6"), &facts).0, 6);
+    // A run of six cores that such a task has started: its inner runs have those.
+    let of_hold = request::task_of_hold(&environment(&task[..1])).unwrap();
+    let in_own = [task[0], task[1], (&of_hold.0, &of_hold.1)];
+    assert_eq!(cores_of(&in_own, None, &facts).0, 8);
     // Each rank of a step has two CPUs of four.
     let step = [slurm[0], slurm[1], ("SLURM_LOCALID", "1"), ("SLURM_STEP_TASKS_PER_NODE", "2")];
     let of_step = LaunchRequest::merge(sources(&step)).unwrap();

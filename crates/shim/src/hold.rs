@@ -11,16 +11,15 @@
 
 use crate::plan;
 use std::ptr::null_mut;
+use trimtab_core::hold_claim::{HOLD, HoldClaim};
 
-/// Variable with the nesting level of the hold, its descriptor and its id.
-const VARIABLE: &str = "TRIMTAB_HOLD";
 /// Length of the mapping. The kernel rounds it up to a page.
 const BYTES: usize = 1;
 
 /// Maps the hold's file, if there is one. Called while the process has one thread and before the
 /// program could close or replace the descriptor.
 pub(crate) fn keep() {
-    let Some(descriptor) = plan::variable(VARIABLE).and_then(descriptor) else { return };
+    let Some(descriptor) = plan::variable(HOLD).and_then(descriptor) else { return };
     // SAFETY: the location is valid in the calling thread.
     let errno = unsafe { *libc::__errno_location() };
     // SAFETY: a new mapping at an address that the kernel chooses, without access; a descriptor
@@ -31,9 +30,9 @@ pub(crate) fn keep() {
     unsafe { *libc::__errno_location() = errno };
 }
 
-/// Returns the descriptor in a text `DEPTH DESCRIPTOR ID`.
+/// Returns the descriptor that a claim names, if it can be that of a hold.
 fn descriptor(text: &str) -> Option<i32> {
-    text.split(' ').nth(1)?.parse().ok().filter(|&descriptor| descriptor > 2)
+    text.parse::<HoldClaim>().ok().map(|claim| claim.descriptor).filter(|&descriptor| descriptor > 2)
 }
 
 #[cfg(test)]

@@ -77,8 +77,8 @@ pub(super) struct Enforcer {
     /// Groups that were made, or found at the start.
     known: BTreeSet<HoldGroup>,
     last: Option<LastReading>,
-    /// The last report about each hold.
-    told: BTreeMap<u64, String>,
+    /// The last report about each hold, by its number, user and CPUs in words.
+    told: BTreeMap<String, String>,
 }
 
 /// The holds as they were read last.
@@ -312,7 +312,7 @@ impl Enforcer {
                 None if self.observes() => format!("{hold} would be {}", verdict.outcome),
                 None => format!("{hold}: {}", verdict.outcome),
             };
-            if self.told.get(&verdict.hold) != Some(&line) {
+            if self.told.get(&hold) != Some(&line) {
                 let granted = matches!(verdict.outcome, HoldOutcome::Granted(_));
                 match (faults.contains_key(&verdict.hold), granted) {
                     (true, _) => self.narrator.warning(&line),
@@ -324,7 +324,7 @@ impl Enforcer {
                     changes.for_each(|change| self.narrator.headline(&format!("would {change}")));
                 }
             }
-            told.insert(verdict.hold, line);
+            told.insert(hold, line);
         }
         self.told = told;
     }

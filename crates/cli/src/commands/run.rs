@@ -13,12 +13,14 @@ use anyhow::{Context, anyhow};
 use rustix::process::{Signal, set_parent_process_death_signal};
 use std::ffi::OsString;
 use std::sync::Arc;
+use std::time::Duration;
 use trimtab_agent::jobserver::{self, Jobserver};
 use trimtab_agent::monitor::announcement::{ChildFacts, announce, retract};
 use trimtab_agent::narrator::Narrator;
 use trimtab_agent::restoration;
 use trimtab_core::balance::Kind;
 use trimtab_core::budget::VARIABLE;
+use trimtab_core::hold_claim::HoldClaim;
 use trimtab_core::queue::QueueRules;
 use trimtab_core::topology::Machine;
 use trimtab_hold::facts;
@@ -28,13 +30,19 @@ use trimtab_hold::reserve::{ReserveOptions, reserve};
 use trimtab_hold::site_facts::{HOLD, OpenLedger, Situation};
 use trimtab_launch::budget;
 use trimtab_launch::jobserver::set_up;
+use trimtab_launch::request::task_of_hold;
 use trimtab_launch::{Changes, EnvMode, LaunchFacts, LaunchPlan, LaunchRequest};
 use trimtab_linux::budget::BudgetPage;
 use trimtab_linux::child::{self, Two, Word};
-use trimtab_linux::launch::{apply, become_program};
+use trimtab_linux::launch::{ApplyError, apply, become_program};
 use trimtab_linux::ledger::{Held, Ledger};
+use trimtab_linux::partitions::wait_for_release;
 use trimtab_linux::program::{Program, resolve};
 use trimtab_linux::text::printable;
+
+/// Longest wait until the service that enforces holds releases CPUs of a hold that has ended: it
+/// looks once a second, and some seconds later while it reads very many processes.
+const RELEASE_MAX: Duration = Duration::from_secs(10);
 
 /// Runs the command.
 ///
@@ -187,7 +195,7 @@ impl Launch<'_> {
             crate::commands::print(&table).map_err(|error| failed(error.into()))?;
             return Ok(exit::DONE);
         }
-        for missing in apply(&plan).map_err(|error| failed(error.into()))? {
+        for missing in self.applied(&plan).map_err(|error| failed(error.into()))? {
             say::warning(self.volume, &missing);
         }
         let mut changes = Changes::new();
@@ -214,6 +222,18 @@ impl Launch<'_> {
         }
         let status = if error.is_missing() { exit::NOT_FOUND } else { exit::CANNOT_EXECUTE };
         Err(Exit::new(status, error))
+    }
+
+    /// Applies the plan. The CPUs of an enforced hold that has just ended are withheld until the
+    /// service looks at the ledger again, and the kernel refuses to bind to them.
+    fn applied(&self, plan: &LaunchPlan) -> Result<Vec<String>, ApplyError> {
+        match apply(plan) {
+            Err(ApplyError::Mask { cpus, .. } | ApplyError::Differs { asked: cpus, .. }) => {
+                wait_for_release(&self.world.root, &cpus, RELEASE_MAX);
+                apply(plan)
+            }
+            done => done,
+        }
     }
 
     /// Hands the page of the budget to the program.
@@ -279,10 +299,13 @@ impl Launch<'_> {
         if let Some(error) = held.unnamed() {
             say::note(self.volume, &format!("trimtab ps cannot show this run's name: {error}"));
         }
-        let (depth, id) = (held.level().depth(), held.id().map(|id| id.number()));
+        let claim = held.claim();
         let descriptor = held.keep().context("cannot keep the cores reserved").map_err(failed)?;
-        let id = id.map_or_else(String::new, |id| format!(" {id}"));
-        changes.insert(HOLD.to_owned(), Some(OsString::from(format!("{depth} {descriptor}{id}"))));
+        let claim = HoldClaim { descriptor, ..claim };
+        changes.insert(HOLD.to_owned(), Some(OsString::from(claim.to_string())));
+        if let Some((name, task)) = task_of_hold(&self.request.environment) {
+            changes.insert(name, Some(OsString::from(task)));
+        }
         Ok(())
     }
 }

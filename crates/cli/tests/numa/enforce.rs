@@ -431,3 +431,165 @@ fn a_program_that_closes_the_descriptor_stays_in_its_group() {
     next.ends();
     until_given_back(&homes, &[], &shape.cpus());
 }
+
+/// The kernel shows a run the CPUs that enforced holds leave. Those of the holds are held all the
+/// same: they come back.
+#[test]
+fn a_run_waits_for_the_cpus_of_an_enforced_hold() {
+    let homes = given!(Homes::new());
+    let shape = given!(Shape::here());
+    let sandbox = with_roots_ledger();
+    let (held, mask) = run(&sandbox, &homes, ANN, "-c 3");
+    let service = serve(&sandbox, "--enforce");
+    let rest: Cpus = shape.cpus().difference(&mask).copied().collect();
+    eventually("it is enforced", || allowed(service.pid()) == rest);
+    sandbox.run("-c 2").arg("true").user(BOB).ends().fails(124, &["are held by others"]);
+    // More than the machine has is refused at once, also with --wait.
+    let more = shape.cpus().len() + 1;
+    sandbox.run(&format!("-c {more} --wait")).arg("true").user(BOB).ends().fails(125, &[]);
+    let mut waiting = sandbox.run("-c 2 --wait").sh(&format!("{MASK}; exec cat")).user(BOB).begins();
+    eventually("it waits in line", || sandbox.ps()["waiting"] == 1);
+    let behind = sandbox.run("-c 4 --wait").sh(MASK).user(ANN).begins();
+    eventually("another waits for all", || sandbox.ps()["waiting"] == 2);
+    held.ends().ok();
+    assert_eq!(cpus(&waiting.line()).len(), 2);
+    waiting.ends().ok();
+    assert_eq!(cpus(&behind.ends().ok()), shape.cpus());
+    service.signal(Signal::TERM);
+    service.ends();
+    until_given_back(&homes, &[], &shape.cpus());
+}
+
+/// A hold that has ended is a partition for another moment. Each run beside it gets its CPUs, or
+/// waits for them.
+#[test]
+fn runs_that_follow_each_other_get_the_cpus_of_enforced_holds() {
+    let homes = given!(Homes::new());
+    let shape = given!(Shape::here());
+    let sandbox = with_roots_ledger();
+    let service = serve(&sandbox, "--enforce");
+    for _ in 0..3 {
+        let (held, mask) = run(&sandbox, &homes, ANN, "-c 3");
+        eventually("it is enforced", || state(&sandbox, &mask)["enforced"] == true);
+        held.ends().ok();
+        let next = sandbox.run("-c 4").sh(MASK).user(BOB).ends();
+        assert_eq!((next.code, cpus(&next.out())), (Some(0), shape.cpus()), "{next}");
+    }
+    service.signal(Signal::TERM);
+    service.ends();
+    until_given_back(&homes, &[], &shape.cpus());
+}
+
+/// nginx and PostgreSQL write their titles over their environment.
+#[test]
+fn a_program_that_overwrites_its_environment_stays_enforced() {
+    let homes = given!(Homes::new());
+    let shape = given!(Shape::here());
+    let python = given!(crate::util::python().or_else(|| {
+        skip("no Python");
+        None
+    }));
+    let sandbox = with_roots_ledger();
+    let script = "import ctypes, sys; print('on', flush=True); sys.stdin.readline(); \
+                  stat = open('/proc/self/stat').read().rsplit(')', 1)[1].split(); \
+                  first, last = int(stat[47]), int(stat[48]); ctypes.memset(first, 0, last - first); \
+                  print('written', flush=True); sys.stdin.read()";
+    let mut held = sandbox.run("-c 1").arg(&python).args(["-c", script]).begins();
+    held.line();
+    homes.take("ann", held.pid());
+    let mask = sandbox.held();
+    let service = serve(&sandbox, "--enforce");
+    eventually("it is enforced", || state(&sandbox, &mask)["enforced"] == true);
+    held.tell("\n");
+    held.lines(2);
+    let environment = fs::read(format!("/proc/{}/environ", held.pid())).unwrap();
+    assert!(environment.iter().all(|byte| *byte == 0), "{environment:?}");
+    // Another hold makes the service read all processes again.
+    let (other, theirs) = run(&sandbox, &homes, BOB, "-c 1");
+    eventually("the other is enforced", || state(&sandbox, &theirs)["enforced"] == true);
+    assert_eq!(state(&sandbox, &mask)["enforced"], true);
+    let rest: Cpus = shape.cpus().difference(&mask).copied().collect();
+    assert_eq!(allowed(service.pid()), rest.difference(&theirs).copied().collect());
+    held.ends().ok();
+    other.ends().ok();
+    service.signal(Signal::TERM);
+    service.ends();
+    until_given_back(&homes, &[], &shape.cpus());
+}
+
+/// A change of a hold waits for the service. Other changes and starts do not wait for that.
+#[test]
+fn a_resize_that_waits_for_the_service_keeps_nobody_from_planning() {
+    let homes = given!(Homes::new());
+    let shape = given!(Shape::here());
+    let sandbox = with_roots_ledger();
+    let service = serve(&sandbox, "--enforce");
+    let (one, its) = run(&sandbox, &homes, ANN, "-c 1");
+    let (two, theirs) = run(&sandbox, &homes, BOB, "-c 2");
+    eventually("both are enforced", || {
+        state(&sandbox, &its)["enforced"] == true && state(&sandbox, &theirs)["enforced"] == true
+    });
+    service.signal(Signal::STOP);
+    let growing = sandbox.trimtab(&format!("resize {} -c 2", one.pid())).begins();
+    eventually("it has the cores in the ledger", || sandbox.held().len() == 4);
+    sandbox.trimtab(&format!("resize {} -c 1", two.pid())).ends().warns(&["1 thread bound"]);
+    assert_eq!(sandbox.held().len(), 3);
+    service.signal(Signal::CONT);
+    growing.ends().warns(&["1 thread bound"]);
+    assert_eq!((allowed(one.pid()).len(), allowed(two.pid()).len()), (2, 1));
+    eventually("their groups follow", || allowed(service.pid()).len() == shape.cpus().len() - 3);
+    one.ends().ok();
+    two.ends().ok();
+    service.signal(Signal::TERM);
+    service.ends();
+    until_given_back(&homes, &[], &shape.cpus());
+}
+
+/// A user who locks the CPUs of a second hold with the number of the first one, as the launcher
+/// never does, has no more than the limits allow.
+#[test]
+fn a_second_hold_of_the_same_number_is_refused() {
+    let homes = given!(Homes::new());
+    given!(Shape::here());
+    // Another user may not execute every Python.
+    let python = Path::new("/usr/bin/python3");
+    if !python.exists() {
+        return skip("no Python of the system");
+    }
+    let sandbox = with_roots_ledger();
+    sandbox.write("config/site.toml", "max-cores-per-user = 2\n");
+    let service = serve(&sandbox, "--enforce");
+    // The byte of the number is locked for reading, which two descriptions can do.
+    let script = "\
+import fcntl, glob, os, struct, sys
+path, = glob.glob(sys.argv[1] + '/ledger/*.locks')
+held = int(os.environ['TRIMTAB_HOLD'].split(' ')[1])
+own = [line.split() for line in open(f'/proc/self/fdinfo/{held}') if 'lock:' in line]
+at, = [int(line[-2]) for line in own if int(line[-2]) >= 1 << 62]
+def lock(file, kind, start):
+    fcntl.fcntl(file, 37, struct.pack('hhqqi4x', kind, 0, start, 1, 0))
+lock(held, fcntl.F_RDLCK, at)
+second = os.open(path, os.O_RDWR)
+lock(second, fcntl.F_RDLCK, at)
+for cpu in map(int, sys.argv[2].split(',')):
+    lock(second, fcntl.F_WRLCK, cpu)
+print('locked', flush=True)
+sys.stdin.read()
+";
+    let mut held = sandbox
+        .run("-c 1 --cpus 0")
+        .arg(python)
+        .args(["-c", script, &sandbox.path("").to_string_lossy(), "1,2"])
+        .user(ANN)
+        .begins();
+    assert_eq!(held.line(), "locked");
+    homes.take("ann", held.pid());
+    eventually("the service says why", || {
+        service.errors().contains("the number of an older hold of its user")
+    });
+    eventually("only the first is left", || sandbox.held() == Cpus::from([0]));
+    eventually("that is enforced", || state(&sandbox, &Cpus::from([0]))["enforced"] == true);
+    held.ends().ok();
+    service.signal(Signal::TERM);
+    service.ends();
+}

@@ -77,6 +77,8 @@ pub struct HoldGroup {
 pub struct HoldMember {
     /// The process.
     pub pid: u32,
+    /// Its start, in the kernel's ticks since boot: a later process may have its number.
+    pub start: u64,
     /// Its control group, without the group of a hold.
     pub home: String,
     /// The hold that has the group in which it is.
@@ -148,6 +150,8 @@ pub enum HoldRefusal {
         /// These CPUs.
         cpus: CpuSet,
     },
+    /// It has the number of an older hold of its user, as if it were that one.
+    SameNumber,
 }
 
 /// Reason why a hold stays an agreement.
@@ -169,6 +173,8 @@ pub enum Unenforced {
         /// These CPUs.
         cpus: CpuSet,
     },
+    /// An older hold of root or of another user has its number, and so the name of its group.
+    SameNumber,
 }
 
 /// The decision about one hold: its group, or the reason for none.
@@ -243,8 +249,8 @@ pub enum GroupChange {
     Enter {
         /// The group.
         group: HoldGroup,
-        /// The processes.
-        pids: BTreeSet<u32>,
+        /// The processes, each with its start.
+        pids: BTreeMap<u32, u64>,
     },
     /// The group becomes a partition.
     Seal {
@@ -314,7 +320,7 @@ impl HoldGroup {
 ///     began: 7,
 ///     cpus: "1-2".parse().unwrap(),
 ///     shared: false,
-///     members: vec![HoldMember { pid: 4711, home, inside: None }],
+///     members: vec![HoldMember { pid: 4711, start: 7, home, inside: None }],
 /// };
 /// let turn = decide(&machine, &HoldLimits::default(), &[hold], &[]);
 /// let HoldOutcome::Granted(group) = &turn.verdicts[0].outcome else { panic!("{turn:?}") };
@@ -333,9 +339,6 @@ pub fn decide(
     let mut oldest: Vec<&SeenHold> = holds.iter().collect();
     oldest.sort_by_key(|hold| (hold.began, hold.id));
     let mut granted = GrantedHolds::default();
-    let mut seen = BTreeSet::new();
-    // Two holds with one number: the later one can only be a pretence.
-    oldest.retain(|hold| seen.insert(hold.id));
     let verdicts: Vec<HoldVerdict> = oldest
         .iter()
         .map(|hold| {
@@ -361,8 +364,10 @@ pub fn decide(
 struct GrantedHolds {
     /// CPUs of those that have a group.
     cpus: CpuSet,
-    /// Cores of each user.
-    cores: BTreeMap<u32, u32>,
+    /// CPUs of all holds of each user. Shared holds may have the same ones.
+    of_users: BTreeMap<u32, CpuSet>,
+    /// Numbers of all holds, each with the users that have a hold of it.
+    numbers: BTreeMap<u64, BTreeSet<u32>>,
 }
 
 fn outcome(
@@ -371,10 +376,18 @@ fn outcome(
     hold: &SeenHold,
     granted: &mut GrantedHolds,
 ) -> HoldOutcome {
+    let users = granted.numbers.entry(hold.id).or_default();
+    let (is_first, is_own) = (users.is_empty(), !users.insert(hold.uid));
+    if is_own && hold.uid != ROOT {
+        // The kernel's locks show several holds where the launcher makes one: a pretence, by which
+        // a user would have more CPUs than the limits allow.
+        return HoldOutcome::Refused(HoldRefusal::SameNumber);
+    }
     if let Some(refusal) = refusal(machine, limits, hold, granted) {
         return HoldOutcome::Refused(refusal);
     }
-    *granted.cores.entry(hold.uid).or_default() += cores(machine, &hold.cpus);
+    let of_user = granted.of_users.entry(hold.uid).or_default();
+    *of_user = of_user.union(&hold.cpus);
     let overlap = hold.cpus.intersection(&granted.cpus);
     let with_it = granted.cpus.union(&hold.cpus);
     let mut homes: Vec<&String> = hold.members.iter().map(|member| &member.home).collect();
@@ -382,6 +395,7 @@ fn outcome(
     homes.dedup();
     let group = match homes[..] {
         _ if hold.shared => return HoldOutcome::Left(Unenforced::Shared),
+        _ if !is_first => return HoldOutcome::Left(Unenforced::SameNumber),
         [] => return HoldOutcome::Left(Unenforced::NoProcess),
         [home] => HoldGroup { home: home.clone(), hold: hold.id },
         [one, other, ..] => {
@@ -415,7 +429,8 @@ fn refusal(
     if let Some(most) = limits.hold_cores.filter(|most| own > *most) {
         return Some(HoldRefusal::HoldCores { cores: own, most });
     }
-    let all = own + granted.cores.get(&hold.uid).copied().unwrap_or(0);
+    let before = granted.of_users.get(&hold.uid);
+    let all = before.map_or(own, |before| cores(machine, &before.union(&hold.cpus)));
     let most = limits.user_cores.filter(|most| all > *most)?;
     Some(HoldRefusal::UserCores { cores: all, most })
 }
@@ -484,7 +499,7 @@ fn advances(
         changes.push(GroupChange::Establish { group: group.clone(), cpus: hold.cpus.clone(), mems });
     }
     let outside = hold.members.iter().filter(|member| member.inside != Some(hold.id));
-    let pids: BTreeSet<u32> = outside.map(|member| member.pid).collect();
+    let pids: BTreeMap<u32, u64> = outside.map(|member| (member.pid, member.start)).collect();
     if !pids.is_empty() {
         changes.push(GroupChange::Enter { group: group.clone(), pids });
     }

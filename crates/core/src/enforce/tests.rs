@@ -33,7 +33,7 @@ impl Kernel {
             }
             GroupChange::Enter { group, pids } => {
                 assert!(self.groups.contains_key(group) && !pids.is_empty());
-                self.inside.extend(pids.iter().map(|pid| (*pid, group.clone())));
+                self.inside.extend(pids.keys().map(|pid| (*pid, group.clone())));
             }
             GroupChange::Seal { group, cpus, kind } => {
                 let seen = self.groups.get_mut(group).unwrap();
@@ -88,12 +88,15 @@ fn holds(drafts: &[Draft]) -> Vec<SeenHold> {
             .iter()
             .map(|&home| {
                 pid += 1;
-                HoldMember { pid, home: HOMES[usize::from(home)].to_owned(), inside: None }
+                HoldMember { pid, start: 7, home: HOMES[usize::from(home)].to_owned(), inside: None }
             })
             .collect();
         SeenHold { id: *id, uid: *uid, began: *began, cpus, shared: *shared, members }
     };
-    drafts.iter().map(&mut hold).collect()
+    let all: Vec<SeenHold> = drafts.iter().map(&mut hold).collect();
+    // Descriptions with the same number and the same CPUs are read as one hold.
+    let mut read = BTreeSet::new();
+    all.into_iter().filter(|hold| read.insert((hold.id, hold.cpus.to_string()))).collect()
 }
 
 fn limits() -> impl Strategy<Value = HoldLimits> {
@@ -171,24 +174,31 @@ proptest! {
     ) {
         let machine = parse_synthetic(MACHINES[which]).unwrap();
         let turn = decide(&machine, &limits, &holds(&drafts), &[]);
-        let mut of_users: BTreeMap<u32, usize> = BTreeMap::new();
+        let mut of_users: BTreeMap<u32, CpuSet> = BTreeMap::new();
+        let mut numbers = BTreeSet::new();
+        prop_assert_eq!(turn.verdicts.len(), holds(&drafts).len(), "a hold has no verdict");
         for verdict in &turn.verdicts {
             let refused = matches!(verdict.outcome, HoldOutcome::Refused(_));
             prop_assert!(!refused || verdict.uid != 0, "root is refused: {:?}", verdict);
-            let void = turn.changes.iter().any(
-                |change| matches!(change, GroupChange::Void { hold, .. } if *hold == verdict.hold),
-            );
+            let void = turn.changes.iter().any(|change| {
+                matches!(change, GroupChange::Void { hold, cpus, .. }
+                    if *hold == verdict.hold && *cpus == verdict.cpus)
+            });
             prop_assert_eq!(refused, void);
             if refused || verdict.uid == 0 {
                 continue;
             }
             let cores = naive_cores(MACHINES[which], &verdict.cpus);
-            *of_users.entry(verdict.uid).or_default() += cores;
+            let of_user = of_users.entry(verdict.uid).or_default();
+            *of_user = of_user.union(&verdict.cpus);
+            // Also by several descriptions with one number, a user has no more than the limits.
+            prop_assert!(numbers.insert((verdict.uid, verdict.hold)), "{:?}", turn.verdicts);
             prop_assert!(limits.hold_cores.is_none_or(|most| cores <= most as usize));
             prop_assert!(!verdict.cpus.intersects(&limits.reserved));
         }
-        for cores in of_users.values() {
-            prop_assert!(limits.user_cores.is_none_or(|most| *cores <= most as usize));
+        for cpus in of_users.values() {
+            let cores = naive_cores(MACHINES[which], cpus);
+            prop_assert!(limits.user_cores.is_none_or(|most| cores <= most as usize));
         }
     }
 
@@ -201,7 +211,8 @@ proptest! {
 }
 
 fn one_hold(uid: u32, began: u64, id: u64, cpus: &str) -> SeenHold {
-    let member = HoldMember { pid: 100 + u32::try_from(id).unwrap(), home: "/a".to_owned(), inside: None };
+    let pid = 100 + u32::try_from(id).unwrap();
+    let member = HoldMember { pid, start: began, home: "/a".to_owned(), inside: None };
     SeenHold { id, uid, began, cpus: cpus.parse().unwrap(), shared: false, members: vec![member] }
 }
 
@@ -232,7 +243,51 @@ fn a_hold_of_all_cpus_and_a_pretended_one_stay_agreements() {
         ["only agreed: no CPU would be left for all other tasks"]
     );
     let twice = [one_hold(7, 5, 1, "0-1"), one_hold(8, 9, 1, "2-3"), one_hold(8, 9, 4, "1-3")];
-    assert_eq!(words(&twice, &limits), ["enforced by /a/trimtab.1", "only agreed: an older hold has CPUs 1"]);
+    assert_eq!(
+        words(&twice, &limits),
+        [
+            "enforced by /a/trimtab.1",
+            "only agreed: an older hold has its number",
+            "only agreed: an older hold has CPUs 1"
+        ]
+    );
+}
+
+#[test]
+fn several_descriptions_with_one_number_do_not_escape_the_limits() {
+    let limits = HoldLimits { user_cores: Some(2), ..HoldLimits::default() };
+    let twice = [one_hold(7, 5, 1, "0-1"), one_hold(7, 6, 1, "2-7")];
+    assert_eq!(
+        words(&twice, &limits),
+        ["enforced by /a/trimtab.1", "refused: it has the number of an older hold of its user"]
+    );
+    // Another user's hold of this number counts for that user, and root's are not limited.
+    let others = [one_hold(7, 5, 1, "0-1"), one_hold(8, 6, 1, "2-7"), one_hold(0, 7, 1, "6-7")];
+    assert_eq!(
+        words(&others, &limits),
+        [
+            "enforced by /a/trimtab.1",
+            "refused: with it its user would have 3 cores, and a user may have 2 (max-cores-per-user)",
+            "only agreed: an older hold has its number"
+        ]
+    );
+}
+
+#[test]
+fn a_core_of_two_shared_holds_counts_once_for_its_user() {
+    let limits = HoldLimits { user_cores: Some(2), ..HoldLimits::default() };
+    let shared = |began, id, cpus| SeenHold { shared: true, ..one_hold(7, began, id, cpus) };
+    let agreed = "only agreed: its CPUs are shared (ranks of a job, or --share)";
+    let holds = [shared(1, 1, "0-3"), shared(2, 2, "0-3"), shared(3, 3, "2"), shared(4, 4, "3-4")];
+    assert_eq!(
+        words(&holds, &limits),
+        [
+            agreed,
+            agreed,
+            agreed,
+            "refused: with it its user would have 3 cores, and a user may have 2 (max-cores-per-user)"
+        ]
+    );
 }
 
 #[test]

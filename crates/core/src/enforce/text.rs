@@ -37,6 +37,7 @@ impl fmt::Display for HoldRefusal {
                 plural(*cores, "core")
             ),
             Self::Reserved { cpus } => write!(f, "CPUs {cpus} are reserved for the system (reserved-cpus)"),
+            Self::SameNumber => f.write_str("it has the number of an older hold of its user"),
         }
     }
 }
@@ -53,6 +54,7 @@ impl fmt::Display for Unenforced {
             }
             Self::NoCpuLeft => f.write_str("no CPU would be left for all other tasks"),
             Self::Overlap { cpus } => write!(f, "an older hold has CPUs {cpus}"),
+            Self::SameNumber => f.write_str("an older hold has its number"),
         }
     }
 }
@@ -90,7 +92,7 @@ impl fmt::Display for GroupChange {
                 write!(f, "give {} the CPUs {cpus} and the memory nodes {mems}", group.path())
             }
             Self::Enter { group, pids } => {
-                let pids: Vec<String> = pids.iter().map(u32::to_string).collect();
+                let pids: Vec<String> = pids.keys().map(u32::to_string).collect();
                 write!(f, "move into {}: process {}", group.path(), pids.join(", "))
             }
             Self::Seal { group, cpus, kind } => {

@@ -21,6 +21,11 @@ use serde::{Deserialize, Serialize};
 
 /// Variable of a task manager: the CPUs of a task of HyperQueue.
 const TASK: &str = "HQ_CPUS";
+/// Variables that identify a task of HyperQueue, together with its CPUs.
+const TASK_NUMBERS: [&str; 3] = ["HQ_JOB_ID", "HQ_TASK_ID", "HQ_INSTANCE_ID"];
+/// Variable with which a run that holds cores inside a task tells runs inside it which task that
+/// is.
+pub const TASK_OF_HOLD: &str = "TRIMTAB_TASK";
 
 /// Number of CPUs that a workload manager grants.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -45,10 +50,11 @@ pub struct GrantedCores {
 }
 
 impl Grant {
-    /// Returns whether it is that of a task manager, which may itself run inside of a hold. Grants
-    /// of other managers are for the job around a hold.
-    pub fn is_of_a_task(&self) -> bool {
-        self.variable == TASK
+    /// Returns whether it counts inside a hold: it is that of a task manager, which itself runs
+    /// inside of the hold. Grants of other managers are for the job around a hold, and so is that
+    /// of a task in which the hold was made ([`TASK_OF_HOLD`]).
+    pub fn is_inside_hold(&self, get: &dyn Fn(&str) -> Option<String>) -> bool {
+        self.variable == TASK && get(TASK_OF_HOLD) != task(get)
     }
 
     /// Returns the number of cores whose slots are as many as the granted CPUs, for `ranks` ranks
@@ -62,6 +68,26 @@ impl Grant {
         };
         GrantedCores { variable: self.variable.to_owned(), cpus, cores: cpus.div_ceil(slots) }
     }
+}
+
+/// Returns the words that identify the task of a task manager in which this process is; `None`
+/// outside of tasks.
+///
+/// # Examples
+/// ```
+/// use trimtab_core::place::task;
+///
+/// let get = |name: &str| match name {
+///     "HQ_CPUS" => Some("2,5".to_owned()),
+///     "HQ_TASK_ID" => Some("7".to_owned()),
+///     _ => None,
+/// };
+/// assert_eq!(task(&get).as_deref(), Some("2,5 - 7 -"));
+/// ```
+pub fn task(get: &dyn Fn(&str) -> Option<String>) -> Option<String> {
+    let mut words = vec![get(TASK)?.trim().to_owned()];
+    words.extend(TASK_NUMBERS.map(|name| get(name).unwrap_or_else(|| "-".to_owned())));
+    Some(words.join(" "))
 }
 
 /// Reads the grant of the innermost job from its variables; `None` outside of jobs, and if the
@@ -202,7 +228,17 @@ mod tests {
     fn tasks_of_hyperqueue_may_be_inside_of_a_hold() {
         for (variable, expected) in [("HQ_CPUS", true), ("SLURM_CPUS_ON_NODE", false)] {
             let get = |name: &str| (name == variable).then(|| "1".to_owned());
-            assert_eq!(grant(&get, None).unwrap().is_of_a_task(), expected, "{variable}");
+            assert_eq!(grant(&get, None).unwrap().is_inside_hold(&get), expected, "{variable}");
+        }
+        // The hold was made in this task, or in another one, whose worker was started there.
+        for (of_hold, expected) in [("0-1 3 - -", false), ("0-1 2 - -", true), ("", true)] {
+            let get = |name: &str| match name {
+                "HQ_CPUS" => Some("0-1".to_owned()),
+                "HQ_JOB_ID" => Some("3".to_owned()),
+                TASK_OF_HOLD => Some(of_hold.to_owned()),
+                _ => None,
+            };
+            assert_eq!(grant(&get, None).unwrap().is_inside_hold(&get), expected, "{of_hold}");
         }
     }
 

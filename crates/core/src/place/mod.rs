@@ -49,7 +49,7 @@ pub use error::PlaceError;
 pub use exclusive::{ContainerCpus, ExclusiveGrant, Manager, foreign_grants, kubelet_record, vcpus_own};
 pub use fit::{Fit, counts, fitted};
 pub use format::{Format, format};
-pub use grant::{Grant, GrantedCores, grant};
+pub use grant::{Grant, GrantedCores, TASK_OF_HOLD, grant, task};
 pub use held_memory::{MemoryHold, NodeMemory, held_by_others, listed};
 pub use load_estimate::{LoadEstimate, LoadEvidence, LoadOrigin, RunnableTask, RunnableTasks, load_estimate};
 pub use make::{plan, state};

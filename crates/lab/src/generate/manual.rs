@@ -178,6 +178,9 @@ Folder of site.toml and rules.toml, instead of /etc/trimtab and the user's own.
 .TP
 \fBTRIMTAB_PLAN\fR, \fBTRIMTAB_HOLD\fR, \fBTRIMTAB_SET\fR
 Set for the program that is run: its plan, its hold, and the names of the variables that were set for it.
+.TP
+\fBTRIMTAB_TASK\fR
+Set for a run inside a task of HyperQueue: that task, whose grant does not bound runs inside this one.
 .SH FILES
 .TP
 /etc/trimtab/site.toml, ~/.config/trimtab/site.toml

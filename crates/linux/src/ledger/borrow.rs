@@ -129,6 +129,14 @@ impl Borrowed {
         Ok(Self { file: held.copy()?, hold: hold.clone(), lender: std::process::id() })
     }
 
+    /// Returns the CPUs that the hold has locked now, also by changes of others.
+    ///
+    /// # Errors
+    /// The ledger cannot be read.
+    pub fn locked(&self, ledger: &Ledger, within: &CpuSet) -> Result<CpuSet, LedgerError> {
+        ledger.view.held_through(self.file.as_raw_fd(), self.hold.level, within)
+    }
+
     /// Adds CPUs to the hold, all or none.
     ///
     /// # Errors

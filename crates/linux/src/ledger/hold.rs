@@ -18,6 +18,7 @@ use std::ops::Range;
 use std::os::fd::{AsFd, AsRawFd, IntoRawFd, OwnedFd, RawFd};
 use std::path::PathBuf;
 use std::sync::Arc;
+use trimtab_core::hold_claim::{HoldClaim, NO_DESCRIPTOR};
 use trimtab_core::ids::OsCpu;
 use trimtab_core::set::CpuSet;
 
@@ -222,6 +223,12 @@ impl Held {
     /// Returns the id that distinguishes this hold from others in [`Holders`](super::Holders).
     pub fn id(&self) -> Option<HoldId> {
         self.id
+    }
+
+    /// Returns the claim of processes that are part of this hold and have no descriptor of it.
+    pub fn claim(&self) -> HoldClaim {
+        let hold = self.id.map(HoldId::number);
+        HoldClaim { depth: self.level.depth(), descriptor: NO_DESCRIPTOR, hold }
     }
 
     /// Returns the reason why other processes cannot see the holder of these CPUs; `None` if they

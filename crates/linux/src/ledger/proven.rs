@@ -11,7 +11,7 @@ use super::level::Level;
 use super::listing::{Identity, Listing};
 use super::map::LockTable;
 use super::view::LedgerView;
-use crate::sys::lock::ByteLock;
+use crate::sys::lock::{ByteLock, LockKind};
 use rustix::process::{PidfdFlags, PidfdGetfdFlags, pidfd_getfd, pidfd_open};
 use std::collections::BTreeMap;
 use std::os::fd::AsRawFd;
@@ -41,7 +41,7 @@ impl LedgerView {
     /// # Errors
     /// [`LedgerError::CpuOutOfRange`].
     pub fn proven(&self, level: Level, within: &CpuSet) -> Result<Vec<ProvenHold>, LedgerError> {
-        let mut found: BTreeMap<(HoldId, String), ProvenHold> = BTreeMap::new();
+        let mut found: BTreeMap<(HoldId, Option<String>), ProvenHold> = BTreeMap::new();
         let entries = fs::read_dir(&self.place.proc_root).into_iter().flatten().flatten();
         for pid in entries.filter_map(|entry| entry.file_name().to_str()?.parse::<u32>().ok()) {
             for locks in self.locks_of(pid) {
@@ -50,12 +50,21 @@ impl LedgerView {
                 if map.exclusive.is_empty() && map.shared.is_empty() {
                     continue;
                 }
-                // Descriptors of one description have the same locks; a description that pretends
-                // to be another hold has other CPUs, because those are locked.
-                let key = (id, format!("{} {}", map.exclusive, map.shared));
+                // A number that is locked exclusively has one description; its CPUs may differ
+                // between two readings because the hold is being resized. A number that is shared
+                // may have several: those of a job's ranks have the same CPUs.
+                let is_unique = locks
+                    .iter()
+                    .any(|lock| lock.kind == LockKind::Write && lock.bytes == id.byte(self.place.tag));
+                let cpus = (!is_unique).then(|| format!("{} {}", map.exclusive, map.shared));
                 let (exclusive, shared) = (map.exclusive, map.shared);
-                let fresh = ProvenHold { id, exclusive, shared, lockers: Vec::new() };
-                let hold = found.entry(key).or_insert(fresh);
+                let hold = found.entry((id, cpus)).or_insert_with(|| ProvenHold {
+                    id,
+                    exclusive: CpuSet::new(),
+                    shared: CpuSet::new(),
+                    lockers: Vec::new(),
+                });
+                (hold.exclusive, hold.shared) = (exclusive, shared);
                 if hold.lockers.last() != Some(&pid) {
                     hold.lockers.push(pid);
                 }

@@ -49,8 +49,8 @@ pub struct Quota {
 }
 
 /// A cpuset list that is in force, and the group that has it.
-pub(super) struct Cpuset<T> {
-    pub(super) members: Set<T>,
+pub(crate) struct Cpuset<T> {
+    pub(crate) members: Set<T>,
     pub(super) group: String,
     pub(super) hierarchy: Hierarchy,
 }
@@ -102,8 +102,16 @@ impl Groups {
     }
 
     /// Returns the CPUs of the cpuset in force.
-    pub(super) fn cpuset_cpus(&self) -> Option<Cpuset<OsCpu>> {
+    pub(crate) fn cpuset_cpus(&self) -> Option<Cpuset<OsCpu>> {
         self.in_force(&CPUSET_V1, &CPUSET_V2)
+    }
+
+    /// Returns the lists of CPUs that were written to the group of version 2 and to its ancestors.
+    pub(crate) fn listed_cpus(&self) -> Vec<Set<OsCpu>> {
+        let groups = self.unified.iter().flat_map(GroupLocation::upwards);
+        let lists =
+            groups.filter_map(|group| text::list(&text::read_piece(&group.dir.join("cpuset.cpus")).ok()?));
+        lists.filter(|list: &Set<OsCpu>| !list.is_empty()).collect()
     }
 
     /// Returns the memory nodes of the cpuset in force.

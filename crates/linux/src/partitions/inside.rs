@@ -1,12 +1,14 @@
-//! A process inside the group of an enforced hold: the CPUs of its home, and the wait until its
-//! group follows the ledger.
+//! Enforced holds as processes meet them: inside of one the CPUs of its home, and the wait until its
+//! group follows the ledger; outside the CPUs that they withhold.
 
+use super::Partitions;
 use super::members::home;
+use crate::limits::cgroup::Groups;
 use crate::process::Pid;
 use crate::text;
 use std::path::Path;
 use std::time::{Duration, Instant};
-use trimtab_core::enforce::HoldGroup;
+use trimtab_core::enforce::{HoldGroup, Seal};
 use trimtab_core::set::CpuSet;
 
 /// Place of the control groups below the root of the file system.
@@ -22,16 +24,60 @@ pub fn home_cpus(root: &Path, pid: Pid) -> Option<CpuSet> {
     effective(root, &home)
 }
 
+/// Returns those of the CPUs `wanted` that partitions withhold from this process, which may use
+/// `allowed`: it will have them when the partitions end. Empty for a process with a mask of its own
+/// or outside of version 2.
+pub fn withheld(root: &Path, allowed: &CpuSet, wanted: &CpuSet) -> CpuSet {
+    let Some(left) = effective(root, "/") else { return CpuSet::new() };
+    let missing = wanted.difference(allowed).difference(&left);
+    if missing.is_empty() {
+        return missing;
+    }
+    let groups = Groups::of(root, "self");
+    let own = groups.cpuset_cpus().map(|own| own.members.intersection(wanted)).unwrap_or_default();
+    // The kernel does not show the mask that a process asked for before partitions narrowed it. A
+    // mask that leaves out even CPUs that it could have was meant to be narrow.
+    if !own.is_subset(allowed) {
+        return CpuSet::new();
+    }
+    groups.listed_cpus().iter().fold(missing, |missing, listed| missing.intersection(listed))
+}
+
+/// Returns the CPUs of all partitions of holds, by a search of the groups that are mounted here.
+pub fn of_holds(mounted: &Path) -> CpuSet {
+    let Ok(partitions) = Partitions::open(mounted) else { return CpuSet::new() };
+    let groups = partitions.find();
+    let seen = groups.iter().filter_map(|group| partitions.read(group));
+    let sealed = seen.filter(|seen| matches!(seen.seal, Seal::Closed(_)));
+    sealed.fold(CpuSet::new(), |all, seen| all.union(&seen.cpus))
+}
+
+/// Waits until no partition withholds any of these CPUs: of a hold that has ended, the service
+/// removes it when it looks at the ledger next.
+pub fn wait_for_release(root: &Path, cpus: &CpuSet, most: Duration) {
+    let begin = Instant::now();
+    let is_left = || effective(root, "/").is_none_or(|left| cpus.is_subset(&left));
+    while !is_left() && begin.elapsed() < most {
+        std::thread::sleep(PAUSE);
+    }
+}
+
+/// Returns whether a process is in the group of a hold that has not all of these CPUs yet.
+pub fn lacks(root: &Path, pid: Pid, cpus: &CpuSet) -> bool {
+    match home(&root.join("proc"), pid) {
+        Some((home, Some(hold))) => {
+            effective(root, &HoldGroup { home, hold }.path()).is_some_and(|has| !cpus.is_subset(&has))
+        }
+        _ => false,
+    }
+}
+
 /// Waits until the group of a hold in which a process is has these CPUs: a service that enforces
 /// holds gives them to it once the ledger grants them. Returns at once for a process in no such
 /// group.
 pub fn wait_for_cpus(root: &Path, pid: Pid, cpus: &CpuSet, most: Duration) {
     let begin = Instant::now();
-    while let Some((home, Some(hold))) = home(&root.join("proc"), pid) {
-        let has = effective(root, &HoldGroup { home, hold }.path()).is_none_or(|has| cpus.is_subset(&has));
-        if has || begin.elapsed() > most {
-            break;
-        }
+    while lacks(root, pid, cpus) && begin.elapsed() < most {
         std::thread::sleep(PAUSE);
     }
 }
@@ -75,5 +121,32 @@ mod tests {
         assert_eq!(effective(root.path(), "/a/trimtab.1f"), Some(wanted.clone()));
         // Without a service it ends nevertheless.
         wait_for_cpus(root.path(), Pid(5), &"7".parse().unwrap(), Duration::ZERO);
+    }
+
+    #[test]
+    fn a_process_outside_misses_the_cpus_of_partitions_only() {
+        let root = tempfile::tempdir().unwrap();
+        let write = |path: &str, text: &str| {
+            let path = root.path().join(path);
+            fs::create_dir_all(path.parent().unwrap()).unwrap();
+            fs::write(path, text).unwrap();
+        };
+        let set = |text: &str| text.parse::<CpuSet>().unwrap();
+        let of = |allowed: &str| withheld(root.path(), &set(allowed), &set("0-7")).to_string();
+        assert_eq!(of("0-3"), "", "no control groups");
+        write("proc/self/cgroup", "0::/a/b\n");
+        write("proc/self/mountinfo", "30 1 0:26 / /sys/fs/cgroup rw - cgroup2 cgroup2 rw\n");
+        write("sys/fs/cgroup/cpuset.cpus.effective", "0-3,6-7\n");
+        write("sys/fs/cgroup/a/b/memory.max", "max\n");
+        assert_eq!(of("0-3,6-7"), "4-5");
+        // The mask leaves CPU 7 out, which the group has: so it may leave out others too.
+        assert_eq!(of("0-3,6"), "");
+        // The group is for six CPUs only, of which a partition has one.
+        write("sys/fs/cgroup/a/cpuset.cpus", "0-4,6\n");
+        write("sys/fs/cgroup/a/cpuset.cpus.effective", "0-3,6\n");
+        assert_eq!(of("0-3,6"), "4");
+        wait_for_release(root.path(), &set("6-7"), Duration::from_secs(3600));
+        wait_for_release(root.path(), &set("4"), Duration::ZERO);
+        assert_eq!(of_holds(&root.path().join("sys/fs/cgroup")), CpuSet::new(), "plain folders");
     }
 }

@@ -8,6 +8,7 @@ use crate::text;
 use std::collections::BTreeMap;
 use std::path::Path;
 use trimtab_core::enforce::{HoldGroup, HoldMember, SeenGroup, SeenHold};
+use trimtab_core::hold_claim::HoldClaim;
 use trimtab_core::set::CpuSet;
 
 /// Most processes from which one descends.
@@ -74,11 +75,12 @@ pub fn seen(
     let processes = Processes::read(proc);
     let roots = processes.roots(&owned);
     let mut members: BTreeMap<usize, Vec<HoldMember>> = BTreeMap::new();
-    for pid in processes.stats.keys() {
+    for (pid, stat) in &processes.stats {
         if let Some(hold) = processes.hold_of(*pid, &roots)
             && let Some((home, inside)) = home(proc, Pid(*pid))
         {
-            members.entry(hold).or_default().push(HoldMember { pid: *pid, home, inside });
+            let member = HoldMember { pid: *pid, start: stat.start.0, home, inside };
+            members.entry(hold).or_default().push(member);
         }
     }
     let mut holds = Vec::new();
@@ -164,16 +166,17 @@ impl<'a> Processes<'a> {
     }
 }
 
-/// Returns whether a process has a hold for itself: it keeps it for another process, or was started
-/// in it. A descriptor alone may have been sent to a process that knows nothing of it.
+/// Returns whether a process has a hold for itself: it keeps it for another process, was started in
+/// it, or is in its group already. A descriptor alone may have been sent to a process that knows
+/// nothing of it. Programs that write a title over their environment (nginx, PostgreSQL) stay known
+/// by their group.
 fn is_own(proc: &Path, pid: u32, hold: u64) -> bool {
     if keeper::is_keeper(proc, Pid(pid)) {
         return true;
     }
     let text = std::fs::read(proc.join(format!("{pid}/environ"))).unwrap_or_default();
-    let named = text.split(|&byte| byte == 0).find_map(|entry| entry.strip_prefix(b"TRIMTAB_HOLD="));
-    let number = named.and_then(|value| std::str::from_utf8(value).ok()?.split(' ').nth(2)?.parse().ok());
-    number == Some(hold)
+    let named = HoldClaim::in_environment(&text).and_then(|claim| claim.hold);
+    named == Some(hold) || home(proc, Pid(pid)).is_some_and(|(_, inside)| inside == Some(hold))
 }
 
 /// Returns the control group of a process in the hierarchy of version 2, and the hold of the group
@@ -216,6 +219,24 @@ mod tests {
             assert_eq!(of(5, hostile), None, "{hostile:?}");
         }
         assert_eq!(home(proc.path(), Pid(6)), None);
+    }
+
+    #[test]
+    fn a_process_has_a_hold_by_its_environment_or_by_its_group() {
+        let proc = tempfile::tempdir().unwrap();
+        for (pid, environment, group) in [
+            (5, "A=1\0TRIMTAB_HOLD=0 600 31\0", "/a"),
+            (6, "\0\0\0", "/a/trimtab.1f"),
+            (7, "A=1\0", "/a"),
+            (8, "TRIMTAB_HOLD=0 600 32\0", "/a/trimtab.20"),
+        ] {
+            let folder = proc.path().join(pid.to_string());
+            std::fs::create_dir_all(&folder).unwrap();
+            std::fs::write(folder.join("environ"), environment).unwrap();
+            std::fs::write(folder.join("cgroup"), format!("0::{group}\n")).unwrap();
+        }
+        let of = |pid| is_own(proc.path(), pid, 31);
+        assert_eq!([5, 6, 7, 8, 9].map(of), [true, true, false, false, false]);
     }
 
     #[test]

@@ -21,14 +21,18 @@ mod members;
 #[cfg(test)]
 mod tests;
 
-pub use inside::{home_cpus, wait_for_cpus};
+pub use inside::{home_cpus, lacks, of_holds, wait_for_cpus, wait_for_release, withheld};
 pub use members::seen;
 
+use crate::process::{self, Pid};
 use crate::text;
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fs::{FlockOperation, OFlags, XattrFlags, flock, getxattr, removexattr, setxattr, statfs};
-use std::collections::BTreeSet;
+use rustix::process::{PidfdFlags, pidfd_open};
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs::{self, File, OpenOptions};
 use std::io;
+use std::os::fd::OwnedFd;
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
@@ -46,6 +50,8 @@ const MARK: &str = "user.trimtab.cpuset";
 const CPUS: &str = "user.trimtab.cpus";
 /// File whose lock the process has that enforces holds. Only root can make files in its folder.
 const LOCK: &str = "/run/trimtab-enforce.lock";
+/// The machine's processes. Descriptors of processes are of this process's own namespace too.
+const PROC: &str = "/proc";
 /// Longest list of CPUs in an attribute: the kernel's limit for one.
 const LIST_MAX: usize = 1 << 16;
 /// Most groups that are examined in a search.
@@ -315,14 +321,40 @@ impl Partitions {
         self.write(&path, "cpuset.mems", &listed(mems))
     }
 
-    fn enter(&self, group: &HoldGroup, pids: &BTreeSet<u32>) -> Result<(), PartitionError> {
-        for pid in pids {
-            match self.write(&group.path(), "cgroup.procs", &pid.to_string()) {
+    /// Moves processes into a group. The kernel takes their numbers, and the number of a process
+    /// that has ended may be another one's by then.
+    fn enter(&self, group: &HoldGroup, pids: &BTreeMap<u32, u64>) -> Result<(), PartitionError> {
+        let path = group.path();
+        for (&pid, &start) in pids {
+            let Some(process) = opened(pid, start) else { continue };
+            match self.write(&path, "cgroup.procs", &pid.to_string()) {
                 Err(error) if !has_ended(&error) => return Err(error),
                 _ => {}
             }
+            if !lives(&process) {
+                self.expel_other(&path, pid, start)?;
+            }
         }
         Ok(())
+    }
+
+    /// Moves a process out of a group again that has the number of an ended one: to the group of
+    /// its parent, in which it was born.
+    fn expel_other(&self, path: &str, pid: u32, start: u64) -> Result<(), PartitionError> {
+        let proc = Path::new(PROC);
+        let Ok(other) = process::stat(proc, Pid(pid)) else { return Ok(()) };
+        let is_inside = self
+            .text(path, "cgroup.procs")
+            .is_some_and(|all| all.lines().any(|line| line.parse() == Ok(pid)));
+        let Some((home, inside)) = members::home(proc, other.parent) else { return Ok(()) };
+        if other.start.0 == start || !is_inside {
+            return Ok(());
+        }
+        let to = inside.map_or(home.clone(), |hold| HoldGroup { home, hold }.path());
+        match self.write(&to, "cgroup.procs", &pid.to_string()) {
+            Err(error) if !has_ended(&error) => Err(error),
+            _ => Ok(()),
+        }
     }
 
     /// Makes a partition of a group: its CPUs are listed by all groups above it first.
@@ -493,6 +525,21 @@ impl Partitions {
     fn failed(&self, attempt: &str, path: &str, source: io::Error) -> PartitionError {
         PartitionError::Io { attempt: attempt.to_owned(), path: self.folder(path), source }
     }
+}
+
+/// Returns a descriptor of the process that has this number and began then.
+fn opened(pid: u32, start: u64) -> Option<OwnedFd> {
+    let number = i32::try_from(pid).ok().and_then(rustix::process::Pid::from_raw)?;
+    let process = pidfd_open(number, PidfdFlags::empty()).ok()?;
+    // Read after it was opened: so both are of the same process.
+    let stat = process::stat(Path::new(PROC), Pid(pid)).ok()?;
+    (stat.start.0 == start && lives(&process)).then_some(process)
+}
+
+/// Returns whether a process has not ended.
+fn lives(process: &OwnedFd) -> bool {
+    // A descriptor of a process is readable from its end on.
+    !matches!(poll(&mut [PollFd::new(process, PollFlags::IN)], Some(&Timespec::default())), Ok(1..))
 }
 
 /// Returns a list as the kernel reads it. An empty text would not be written at all.

@@ -74,6 +74,19 @@ fn groups_of_other_users_and_files_and_links_are_no_groups_of_holds() {
     assert!(!folder.path().join("trimtab.7").exists());
 }
 
+#[test]
+fn a_process_is_the_one_that_began_then() {
+    let own = process::stat(Path::new(PROC), Pid::own()).unwrap();
+    assert!(opened(own.id, own.start.0).is_some_and(|process| lives(&process)));
+    assert!(opened(own.id, own.start.0 + 1).is_none(), "another process with this number");
+    let mut child = std::process::Command::new("cat").stdin(std::process::Stdio::piped()).spawn().unwrap();
+    let start = process::stat(Path::new(PROC), Pid(child.id())).unwrap().start.0;
+    let process = opened(child.id(), start).unwrap();
+    child.kill().unwrap();
+    child.wait().unwrap();
+    assert!(!lives(&process) && opened(child.id(), start).is_none());
+}
+
 proptest! {
     #[test]
     fn any_text_is_a_state(text in ".{0,40}") {
