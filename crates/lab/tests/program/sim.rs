@@ -380,7 +380,7 @@ fn settings_of_a_variant_concern_it_alone() {
 #[test]
 fn a_recorded_run_becomes_a_scenario() {
     let sandbox = Sandbox::new();
-    let file = sandbox.write("a.toml", &SMALL.replace("10 ms", "500 ms").replace("1 s", "60 s"));
+    let file = sandbox.write("a.toml", SMALL.replace("10 ms", "500 ms").replace("1 s", "60 s"));
     let trace = sandbox.path("run.trace");
     sandbox.lab("sim --trace").arg(&trace).arg(&file).ends().ok();
     let made = sandbox.lab("sim --from").arg(&trace).ends().ok();
