@@ -14,6 +14,9 @@ pub struct Known {
     pub pid: u32,
     /// The CPUs that the runtime was told last; `None` if it was told none.
     pub told: Option<CpuSet>,
+    /// Whether it got its hold just before its start. A runtime that has made the process already
+    /// takes a change for its files only: the container is told its CPUs when it has been started.
+    pub late: bool,
     /// Its cores.
     pub cores: Cores,
 }
@@ -98,6 +101,7 @@ impl Containers {
     /// pool for those without. `pool` is `None` if containers share nothing.
     pub fn updates(&self, pool: Option<&CpuSet>) -> Vec<(String, CpuSet)> {
         let wanted = |known: &Known| match &known.cores {
+            _ if known.late => None,
             Cores::Alone => None,
             Cores::Own(own) => Some(own.cpus.clone()),
             Cores::Shared | Cores::Without(_) => pool.cloned(),
@@ -130,7 +134,7 @@ mod tests {
 
     fn known(cores: Cores, told: Option<&str>) -> Known {
         let told = told.map(|cpus| cpus.parse().unwrap());
-        Known { label: String::new(), pid: 0, told, cores }
+        Known { label: String::new(), pid: 0, told, late: false, cores }
     }
 
     fn own(cpus: &str, reserved: &str) -> Cores {
@@ -155,6 +159,9 @@ mod tests {
         assert!(all.updates(Some(&pool)).is_empty());
         assert!(all.updates(Some(&CpuSet::new())).is_empty(), "never an empty list");
         assert_eq!(all.updates(None).len(), 0);
+        all.insert("e", Known { late: true, ..known(own("7", "7"), Some("2")) });
+        assert!(all.updates(Some(&pool)).is_empty(), "not before its start");
+        all.remove("e");
         assert_eq!(all.reserved(), "1,5".parse().unwrap());
     }
 

@@ -93,7 +93,8 @@ impl Session {
             (None, ContainerNeed::Shared) => Cores::Shared,
             (None, ContainerNeed::Alone) => Cores::Alone,
         };
-        let known = Known { label: label(pod, container), pid: container.pid, told, cores };
+        let (label, pid) = (label(pod, container), container.pid);
+        let known = Known { label, pid, told, late: false, cores };
         self.state().containers.insert(&container.id, known);
     }
 
@@ -105,7 +106,7 @@ impl Session {
         pid: u32,
         cpus: Option<&CpuSet>,
     ) -> Cores {
-        match self.reserved_again(subject, &wanted, cpus) {
+        match self.reserved_again(subject, &wanted, cpus, None) {
             Ok(cores) => {
                 if pid != 0 {
                     self.hand_over(&subject.id, pid);
@@ -124,37 +125,68 @@ impl Session {
         subject: &Subject,
         wanted: &CoresRequest,
         cpus: Option<&CpuSet>,
+        deadline: Option<Instant>,
     ) -> Result<ContainerCores, ReserveError> {
         let claims = self.claims_of_containers();
-        let cores = self.node.reserve_again(subject, wanted, cpus, claims.as_ref())?;
+        let cores = self.node.reserve_again(subject, wanted, cpus, (claims.as_ref(), deadline))?;
         Figures::count(&self.figures.renewed);
         self.say_reserved(&format!("{} (again)", subject.label), &cores);
         Ok(cores)
     }
 
-    /// Makes a hold again for a container that lost it between its making and its start, when the
-    /// runtime was started again: others may have its CPUs. The upkeep gives it those of the hold.
+    /// Makes a hold again for a container that lost it between its making and its start: the runtime
+    /// was started again, or its keeper was killed. Others may have its CPUs; the container is told
+    /// those of the hold when it has been started.
     ///
     /// # Errors
     /// There are not enough free cores: the container must not start on those of others.
-    pub(crate) fn starting(&self, pod: &Pod, container: &Container) -> Result<(), CallStatus> {
-        let (wanted, told) = match self.state().containers.get(&container.id) {
-            Some(Known { cores: Cores::Without(wanted), told, .. }) => (wanted.clone(), told.clone()),
+    pub(crate) fn starting(
+        &self,
+        pod: &Pod,
+        container: &Container,
+        deadline: Instant,
+    ) -> Result<(), CallStatus> {
+        let id = &container.id;
+        let is_kept = || kept(&self.node.world).is_ok_and(|all| all.iter().any(|kept| kept.id == *id));
+        let known = self.state().containers.get(id).cloned();
+        let (wanted, cpus) = match known {
+            Some(Known { cores: Cores::Without(wanted), told, .. }) => (wanted, cpus_of(container).or(told)),
+            Some(Known { cores: Cores::Own(own), .. }) if !is_kept() => (own.wanted, Some(own.cpus)),
             _ => return Ok(()),
         };
         let subject = Subject::of(pod, container);
         let cores = self
-            .reserved_again(&subject, &wanted, cpus_of(container).or(told).as_ref())
+            .reserved_again(&subject, &wanted, cpus.as_ref(), Some(deadline))
             .map_err(|error| refusal(&subject, &error))?;
-        let mut state = self.state();
-        match state.containers.get_mut(&container.id) {
-            Some(known) => known.cores = own(cores, wanted),
-            None => {
-                drop(state);
-                self.forget(&container.id); // it was removed meanwhile
-            }
+        let is_known = {
+            let mut state = self.state();
+            let known = state.containers.get_mut(id);
+            known.map(|known| (known.cores, known.late) = (own(cores, wanted), true)).is_some()
+        };
+        if !is_known {
+            self.forget(id); // it was removed meanwhile
         }
         Ok(())
+    }
+
+    /// Takes the hold back that [`Self::starting`] made for a container whose start was refused,
+    /// since the answer came too late.
+    pub(crate) fn not_started(&self, id: &str) {
+        let made = {
+            let mut state = self.state();
+            state.containers.get_mut(id).is_some_and(|known| {
+                let late = std::mem::take(&mut known.late);
+                if let Cores::Own(own) = &known.cores
+                    && late
+                {
+                    known.cores = Cores::Without(own.wanted.clone());
+                }
+                late
+            })
+        };
+        if made {
+            self.end_holds(id);
+        }
     }
 
     /// Hands the hold of a container over to a process. A container that has ended meanwhile loses
@@ -212,12 +244,16 @@ impl Session {
         }
     }
 
+    fn end_holds(&self, id: &str) {
+        let all = kept(&self.node.world).unwrap_or_default();
+        all.iter().filter(|kept| kept.id == id).for_each(|kept| self.end_hold(kept));
+    }
+
     /// Forgets a container that has ended, and gives back its cores.
     pub fn forget(&self, id: &str) {
         let had = self.state().containers.remove(id);
         if had.is_none_or(|known| matches!(known.cores, Cores::Own(_) | Cores::Without(_))) {
-            let all = kept(&self.node.world).unwrap_or_default();
-            all.iter().filter(|kept| kept.id == id).for_each(|kept| self.end_hold(kept));
+            self.end_holds(id);
         }
         self.tell(|state| state.fresh = true);
     }

@@ -133,8 +133,8 @@ impl ThisNode {
         request.reserve(&self.world, self.engine, &self.keeper)
     }
 
-    /// Reserves cores for a container that runs already: those on which it runs, if they are free,
-    /// else others.
+    /// Reserves cores for a container that exists already: those on which it runs, if they are free,
+    /// else others. `shared` and the deadline are those of [`Self::reserve`].
     ///
     /// # Errors
     /// As [`Self::reserve`].
@@ -143,20 +143,20 @@ impl ThisNode {
         subject: &Subject,
         wanted: &CoresRequest,
         cpus: Option<&CpuSet>,
-        shared: Option<&Claims>,
+        (shared, deadline): (Option<&Claims>, Option<Instant>),
     ) -> Result<ContainerCores, ReserveError> {
         // The container itself would be found as bound to its CPUs.
         let wanted = CoresRequest { survey: SurveyMode::None, ..wanted.clone() };
         if let Some(cpus) = cpus.filter(|cpus| !cpus.is_empty()) {
             let mut same = CoresRequest { cpus: None, near: None, ..wanted.clone() };
             same.options.cpus = Some(cpus.clone());
-            if let Ok(cores) = self.reserve(subject, &same, shared, None)
+            if let Ok(cores) = self.reserve(subject, &same, shared, deadline)
                 && cores.cpus == *cpus
             {
                 return Ok(cores);
             }
         }
-        self.reserve(subject, &wanted, shared, None)
+        self.reserve(subject, &wanted, shared, deadline)
     }
 }
 

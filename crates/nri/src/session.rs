@@ -201,11 +201,21 @@ impl Session {
 
     /// Gives back the cores that a call reserved, after its answer came too late.
     fn undo(&self, method: &str, payload: &[u8]) {
-        if method == "CreateContainer"
-            && let Ok(about) = About::decode(payload)
-            && let Some(container) = about.container
-        {
-            self.forget(&container.id);
+        let of_event = || {
+            let change = StateChange::decode(payload).ok()?;
+            (change.event == NriEvent::StartContainer as i32).then_some(change.container)?
+        };
+        let container = match method {
+            "CreateContainer" => {
+                let about = About::decode(payload).ok();
+                return about.and_then(|about| about.container).iter().for_each(|it| self.forget(&it.id));
+            }
+            "StartContainer" => About::decode(payload).ok().and_then(|about| about.container),
+            "StateChange" => of_event(),
+            _ => None,
+        };
+        if let Some(container) = container {
+            self.not_started(&container.id);
         }
     }
 
@@ -230,7 +240,7 @@ impl Session {
             }
             "StartContainer" => {
                 let (pod, container) = about()?;
-                self.say_refused(self.starting(&pod, &container)).map(|()| Empty {}.encode_to_vec())
+                self.say_refused(self.starting(&pod, &container, deadline)).map(|()| Empty {}.encode_to_vec())
             }
             "PostStartContainer" => {
                 self.started(&about()?.1);
@@ -241,7 +251,7 @@ impl Session {
                 match NriEvent::try_from(change.event) {
                     Ok(NriEvent::StartContainer) => {
                         let (pod, container) = parts(change.pod, change.container)?;
-                        self.say_refused(self.starting(&pod, &container))?;
+                        self.say_refused(self.starting(&pod, &container, deadline))?;
                     }
                     Ok(NriEvent::PostStartContainer) => self.started(&parts(change.pod, change.container)?.1),
                     Ok(NriEvent::RemoveContainer) => self.forget(&parts(change.pod, change.container)?.1.id),
@@ -304,7 +314,8 @@ impl Session {
     fn create(&self, pod: &Pod, container: &Container, deadline: Instant) -> Result<Created, CallStatus> {
         let (found, granted) = self.wanted(pod, container)?;
         let subject = Subject::of(pod, container);
-        let mut known = Known { label: subject.label.clone(), pid: 0, told: None, cores: Cores::Alone };
+        let label = subject.label.clone();
+        let mut known = Known { label, pid: 0, told: None, late: false, cores: Cores::Alone };
         let mut created = Created::default();
         match found {
             ContainerNeed::Alone => self.refuse_overlap(&subject, granted.as_ref())?,
@@ -400,7 +411,9 @@ impl Session {
             let mut state = self.state();
             let Some(known) = state.containers.get_mut(&container.id) else { return };
             known.pid = container.pid;
-            if matches!(known.cores, Cores::Shared) {
+            if std::mem::take(&mut known.late) {
+                known.told = None;
+            } else if matches!(known.cores, Cores::Shared) {
                 // It may have been made while the pool changed.
                 known.told = cpus_of(container);
             }

@@ -9,8 +9,9 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::io::{ErrorKind, Read, Write};
 use std::os::unix::net::{UnixListener, UnixStream};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::{Child, Command};
+use std::sync::OnceLock;
 use trimtab_nri::message::{
     About, Configure, Configured, Container, ContainerState, Cpu, Created, LinuxContainer, NriEvent,
     PLUGIN_SERVICE, Pod, Resources, StateChange, Synchronize, Synchronized, Update, Updates,
@@ -193,12 +194,10 @@ impl First {
     /// Starts it. Engines name the group after the container.
     fn of(pod: &Pod) -> Self {
         let mut first = Self::stranger();
-        if let Some(root) = hierarchy() {
-            let group = root.join(container(pod).id);
-            fs::create_dir(&group).unwrap();
-            fs::write(group.join("cgroup.procs"), first.id().to_string()).unwrap();
-            first.group = Some(group);
-        }
+        let group = hierarchy().expect("node() was asked").join(container(pod).id);
+        fs::create_dir(&group).unwrap();
+        fs::write(group.join("cgroup.procs"), first.id().to_string()).unwrap();
+        first.group = Some(group);
         first
     }
 
@@ -226,16 +225,20 @@ impl Drop for First {
     }
 }
 
-/// A hierarchy of control groups in which this test may make groups.
-fn hierarchy() -> Option<PathBuf> {
-    let all = ["/sys/fs/cgroup/unified", "/sys/fs/cgroup", "/sys/fs/cgroup/freezer"].map(PathBuf::from);
-    let probe = format!("trimtab-test-{}", std::process::id());
-    all.into_iter().find(|root| {
-        let group = root.join(&probe);
-        let is_one = fs::create_dir(&group).is_ok() && group.join("cgroup.procs").exists();
-        let _ = fs::remove_dir(&group);
-        is_one
-    })
+/// A hierarchy of control groups in which these tests may make groups.
+fn hierarchy() -> Option<&'static Path> {
+    static FOUND: OnceLock<Option<PathBuf>> = OnceLock::new();
+    let probed = FOUND.get_or_init(|| {
+        let all = ["/sys/fs/cgroup/unified", "/sys/fs/cgroup", "/sys/fs/cgroup/freezer"].map(PathBuf::from);
+        let probe = format!("trimtab-test-{}", std::process::id());
+        all.into_iter().find(|root| {
+            let group = root.join(&probe);
+            let is_one = fs::create_dir(&group).is_ok() && group.join("cgroup.procs").exists();
+            let _ = fs::remove_dir(&group);
+            is_one
+        })
+    });
+    probed.as_deref()
 }
 
 /// Two CPUs, where the test may also make control groups.
@@ -276,7 +279,7 @@ fn a_container_has_its_cores_from_its_making_to_its_end() {
 
 #[test]
 fn a_container_without_free_cores_is_refused_and_a_removed_one_gives_its_back() {
-    let [a, b] = need!(node(), "two cores and control groups that may be made are needed");
+    let [a, b] = need!(two(), "two cores are needed");
     let sandbox = Sandbox::new();
     let mut runtime = TestRuntime::new(&sandbox, "");
     runtime.synchronize(&[], &[]);
@@ -381,13 +384,14 @@ fn a_hold_is_not_handed_over_to_a_process_of_another_container() {
 
 #[test]
 fn a_container_that_is_started_late_never_starts_on_cores_of_others() {
-    need!(node(), "two cores and control groups that may be made are needed");
+    let [a, _] = need!(node(), "two cores and control groups that may be made are needed");
     let sandbox = Sandbox::new();
     let mut runtime = TestRuntime::new(&sandbox, "");
     // The runtime was killed between making and starting it, and its CPUs were given to others.
     let late = pod("late", "1");
     let first = First::of(&late);
-    let made = Container { pid: 0, state: ContainerState::Created as i32, ..running(&late, &first, "0") };
+    let made =
+        Container { pid: 0, state: ContainerState::Created as i32, ..running(&late, &first, &a.to_string()) };
     runtime.synchronize(std::slice::from_ref(&late), std::slice::from_ref(&made));
     assert!(held(&sandbox).is_empty());
     let others = sandbox.run("-c 100%").args(["sleep", "600"]).begins();
@@ -400,20 +404,54 @@ fn a_container_that_is_started_late_never_starts_on_cores_of_others() {
     others.signal(Signal::KILL);
     eventually("others have ended", || held(&sandbox).is_empty());
     runtime.call_bytes("StateChange", change).unwrap();
-    assert_eq!(held(&sandbox), BTreeSet::from([0]), "its own CPUs are free again");
-    runtime.start(&late, &running(&late, &first, "0"));
+    assert!(held(&sandbox).contains(&a), "its own CPU is free again");
+    runtime.start(&late, &running(&late, &first, &a.to_string()));
     eventually("its process has the hold", || keepers(&format!("process {}", first.id())).len() == 1);
     drop(first);
     eventually("the hold ends", || held(&sandbox).is_empty());
 }
 
 #[test]
+fn a_container_that_is_started_late_on_cores_of_others_is_told_its_own_when_it_runs() {
+    let [a, b] = need!(node(), "two cores and control groups that may be made are needed");
+    let sandbox = Sandbox::new();
+    let mut runtime = TestRuntime::new(&sandbox, "");
+    let late = pod("late", "1");
+    let first = First::of(&late);
+    let made =
+        Container { pid: 0, state: ContainerState::Created as i32, ..running(&late, &first, &a.to_string()) };
+    runtime.synchronize(std::slice::from_ref(&late), std::slice::from_ref(&made));
+    let others = sandbox.run(&format!("--cpus {a}")).args(["sleep", "600"]).begins();
+    eventually("others have its core", || held(&sandbox).contains(&a));
+    let event = NriEvent::StartContainer as i32;
+    let change = StateChange { event, pod: Some(late.clone()), container: Some(made) };
+    runtime.call_bytes("StateChange", change.encode_to_vec()).unwrap();
+    assert!(held(&sandbox).contains(&b));
+    // The upkeep looks several times meanwhile. The runtime would take a change for its files only.
+    for _ in 0..4 {
+        std::thread::sleep(std::time::Duration::from_millis(300));
+        runtime.call_bytes("RunPodSandbox", Vec::new()).unwrap();
+    }
+    assert!(runtime.changes.is_empty(), "{:?}", runtime.changes);
+    runtime.start(&late, &running(&late, &first, &a.to_string()));
+    while runtime.changes.is_empty() {
+        let (connection, frame) = runtime.frame();
+        assert_eq!(connection, RUNTIME);
+        runtime.acknowledge(&frame);
+    }
+    let told: Vec<_> = runtime.changes.iter().map(of_update).collect();
+    assert!(told.iter().all(|cpus| cpus.contains(&b) && !cpus.contains(&a)), "{told:?}");
+    others.signal(Signal::KILL);
+    drop(first);
+}
+
+#[test]
 fn the_shared_pool_follows_holds_and_is_never_empty() {
-    need!(node(), "two cores and control groups that may be made are needed");
+    need!(two(), "two cores are needed");
     let sandbox = Sandbox::new();
     let mut runtime = TestRuntime::new(&sandbox, "shared = true\n");
     let shared = Pod { annotations: BTreeMap::new(), ..pod("shared", "") };
-    let process = First::of(&shared);
+    let process = First::stranger();
     let first = runtime.synchronize(std::slice::from_ref(&shared), &[running(&shared, &process, "")]);
     let all = of_update(&first[0]);
     assert!(all.len() >= 2);
@@ -445,7 +483,7 @@ fn the_shared_pool_follows_holds_and_is_never_empty() {
 
 #[test]
 fn a_runtime_that_sends_nonsense_gets_errors_and_a_hostile_one_loses_the_connection() {
-    need!(node(), "two cores and control groups that may be made are needed");
+    need!(two(), "two cores are needed");
     let sandbox = Sandbox::new();
     let mut runtime = TestRuntime::new(&sandbox, "");
     for method in ["CreateContainer", "Synchronize", "UpdateContainer", "StateChange", "StopContainer"] {
@@ -474,7 +512,7 @@ fn a_runtime_that_sends_nonsense_gets_errors_and_a_hostile_one_loses_the_connect
 
 #[test]
 fn a_decision_that_comes_too_late_holds_nothing() {
-    need!(node(), "two cores and control groups that may be made are needed");
+    need!(two(), "two cores are needed");
     let sandbox = Sandbox::new();
     let mut runtime = TestRuntime::new(&sandbox, "");
     runtime.synchronize(&[], &[]);
