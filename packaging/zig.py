@@ -4,6 +4,7 @@ cargo-zigbuild, maturin and zig come from PyPI (90 MB) into target/wheel, once.
 """
 
 import os
+import re
 import subprocess
 import sys
 import venv
@@ -35,11 +36,28 @@ def tools():
     return folder
 
 
+def linked(folder):
+    """Returns what zig links into libraries, for the list of components: NAME|VERSION|LICENCE|COPYRIGHT FILE."""
+    look = "import importlib.metadata as found, ziglang, os; print(found.version('ziglang'), os.path.dirname(ziglang.__file__))"
+    done = subprocess.run([folder / "bin/python", "-c", look], capture_output=True, text=True, check=False)
+    if done.returncode != 0:
+        raise Missing(f"zig does not say its version: {done.stderr.strip()}")
+    version, place = done.stdout.strip().split(" ", 1)
+    return [f"llvm-libunwind|zig-{version}|Apache-2.0 WITH LLVM-exception|{place}/lib/libunwind/LICENSE.TXT",
+            f"zig-compiler-rt|{version}|MIT|{place}/LICENSE"]
+
+
+def of_others(name):
+    """Returns whether a variable names tools for another linker, as scripts/cross sets them: they would take zig's place."""
+    return re.match(r"CARGO_TARGET_|CARGO_BUILD_TARGET$|(CC|CXX|AR|CFLAGS|LDFLAGS)(_|$)|PKG_CONFIG|RUSTFLAGS$", name) is not None
+
+
 def build(folder, target, *command):
     """Runs a command that builds into a folder, with the tools, and without the paths of this machine in the result."""
     home = os.environ.get("CARGO_HOME") or Path.home() / ".cargo"
     flags = [f"--remap-path-prefix={old}={new}" for old, new in ((home, "/cargo"), (ROOT, "/trimtab"), (target, "/trimtab/target"))]
-    environment = os.environ | {"PATH": f"{folder / 'bin'}:{os.environ['PATH']}", "CARGO_TARGET_DIR": str(target),
+    own = {name: value for name, value in os.environ.items() if not of_others(name) or name == "CARGO_TARGET_DIR"}
+    environment = own | {"PATH": f"{folder / 'bin'}:{os.environ['PATH']}", "CARGO_TARGET_DIR": str(target),
                                 "CARGO_ENCODED_RUSTFLAGS": "\x1f".join(flags)}
     if subprocess.run(command, env=environment, cwd=ROOT, stdout=sys.stderr, check=False).returncode != 0:
         raise Missing(f"{Path(command[0]).name} fails: see its message above (for another processor: rustup target add TRIPLE)")

@@ -20,6 +20,14 @@ pub fn name(file: &Path) -> String {
 /// # Errors
 /// The file cannot be read or is not a trace; the message names it.
 pub fn read(file: &Path) -> Result<Trace> {
+    Trace::parse(&text(file)?).with_context(|| name(file))
+}
+
+/// Reads the text of a trace or another record, without what a crash left of a last character.
+///
+/// # Errors
+/// It cannot be read, is too large, or is no text.
+pub fn text(file: &Path) -> Result<String> {
     let mut bytes = Vec::new();
     let name = name(file);
     if file.as_os_str() == "-" {
@@ -37,18 +45,18 @@ pub fn read(file: &Path) -> Result<Trace> {
     }
     // A crash may cut a character in two. Only the last line can be affected, and it is dropped
     // anyway.
-    let text = match String::from_utf8(bytes) {
-        Ok(text) => text,
+    match String::from_utf8(bytes) {
+        Ok(text) => Ok(text),
         Err(error) if error.utf8_error().error_len().is_none() => {
             let whole = error.utf8_error().valid_up_to();
             let mut bytes = error.into_bytes();
             bytes.truncate(whole);
-            String::from_utf8(bytes).unwrap_or_default()
+            Ok(String::from_utf8(bytes).unwrap_or_default())
         }
         Err(_) => bail!("{name} is not a trimtab trace: it is not text"),
-    };
-    Trace::parse(&text).with_context(|| name)
+    }
 }
+
 /// Checks that an output does not overwrite the trace that it is made from.
 ///
 /// # Errors

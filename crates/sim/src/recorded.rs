@@ -66,7 +66,11 @@ pub enum RecordedError {
 struct ThreadTotal {
     program: Option<ProgramId>,
     begin: Moment,
+    /// CPU time and sleeps before watching began.
+    before: (Span, u64),
+    /// CPU time since then.
     run: Span,
+    /// Sleeps since then; `None` if they were not read.
     sleeps: Option<u64>,
 }
 
@@ -84,12 +88,15 @@ pub fn of_trace(
     let (model, is_whole) = plain(&trace.header.machine);
     if !is_whole {
         notes.push(
-            "The machine is irregular: only its numbers of cores and hardware threads are kept.".to_owned(),
+            "The machine is irregular: each of its hardware threads is a core, without nodes and caches."
+                .to_owned(),
         );
     }
     let threads = totals(trace);
+    let named = named_programs(trace);
+    let profiled = profile.and_then(|profile| profiled(&named, &threads, &profile.program));
     let mut programs = Vec::new();
-    for (id, name) in named_programs(trace) {
+    for (id, name) in named {
         let mut own: Vec<ThreadTotal> =
             threads.values().filter(|thread| thread.program == Some(id)).copied().collect();
         own.sort_by_key(|thread| thread.run);
@@ -103,7 +110,7 @@ pub fn of_trace(
             let idle = plural(all - own.len(), "thread");
             notes.push(format!("{name}: {idle} that hardly computed are left out."));
         }
-        programs.push(program(&name, &own, profile, &mut notes));
+        programs.push(program(&name, &own, profile.filter(|_| profiled == Some(id)), &mut notes));
     }
     if programs.is_empty() {
         return Err(RecordedError::Idle);
@@ -142,12 +149,7 @@ pub fn of_profile(profile: &Profile, kernel: &str) -> Result<RecordedRun, Record
     let machine = parse_synthetic(&words).or_else(|_| parse_synthetic("core:1"));
     let model = machine.map(Model::plain).map_err(|_| RecordedError::Idle)?;
     notes.push(format!("The machine is {words}: a profile does not name caches and nodes."));
-    let wait = wait_mode(profile).unwrap_or(WaitMode::Sleep);
-    let polls = matches!(wait, WaitMode::Spin | WaitMode::Yield);
-    // Waiting by polling is CPU time, and no work.
-    let works = if polls { 1.0 - profile.waiting.unwrap_or(0.0).clamp(0.0, 0.99) } else { 1.0 };
-    let total =
-        ThreadTotal { run: Span(scaled(cpu * works / f64::from(profile.workers))), ..Default::default() };
+    let total = ThreadTotal { run: Span(scaled(cpu / f64::from(profile.workers))), ..Default::default() };
     let own = vec![total; profile.workers as usize];
     let program = program(&profile.program, &own, Some(profile), &mut notes);
     notes.push("The threads have equal work: a profile has no times of single threads.".to_owned());
@@ -188,22 +190,43 @@ fn scenario(
     })
 }
 
-/// Returns the counters of all threads at their last readings.
+/// Returns the counters of all threads at their last readings, without those of before the record: a
+/// program to which trimtab attached may have run for hours.
 fn totals(trace: &Trace) -> BTreeMap<ThreadId, ThreadTotal> {
     let mut threads: BTreeMap<ThreadId, ThreadTotal> = BTreeMap::new();
-    for step in &trace.steps {
+    for (at, step) in trace.steps.iter().enumerate() {
         for news in &step.sample.news {
             let begin = step.sample.at;
             let thread = threads.entry(news.id).or_insert(ThreadTotal { begin, ..Default::default() });
             thread.program = Some(news.program);
         }
         for read in &step.sample.threads {
-            if let Some(thread) = threads.get_mut(&read.id) {
-                (thread.run, thread.sleeps) = (read.run.max(thread.run), read.voluntary.or(thread.sleeps));
+            let Some(thread) = threads.get_mut(&read.id) else { continue };
+            if at == 0 {
+                thread.before = (read.run, read.voluntary.unwrap_or(0));
             }
+            let (run, sleeps) = thread.before;
+            thread.run = read.run.less(run).max(thread.run);
+            thread.sleeps = read.voluntary.map(|all| all.saturating_sub(sleeps)).or(thread.sleeps);
         }
     }
     threads
+}
+
+/// Returns the program of a trace of which a profile is: that of its name, which the kernel cuts off,
+/// or the one with the most work.
+fn profiled(
+    named: &BTreeMap<ProgramId, String>,
+    threads: &BTreeMap<ThreadId, ThreadTotal>,
+    program: &str,
+) -> Option<ProgramId> {
+    let work = |id: &ProgramId| {
+        let own = threads.values().filter(|thread| thread.program == Some(*id));
+        own.map(|thread| thread.run).sum::<Span>()
+    };
+    let is_its = |name: &str| !name.is_empty() && program.starts_with(name);
+    let same = named.iter().filter(|(_, name)| is_its(name)).map(|(id, _)| *id).max_by_key(work);
+    same.or_else(|| named.keys().copied().max_by_key(work))
 }
 
 fn named_programs(trace: &Trace) -> BTreeMap<ProgramId, String> {
@@ -229,7 +252,7 @@ fn program(
 ) -> ProgramSpec {
     let count = own.len() as f64;
     let mean = own.iter().map(|thread| thread.run.seconds()).sum::<f64>() / count;
-    let work = Span(scaled(mean).max(1_000));
+    let work = Span(scaled(mean * profile.map_or(1.0, works)).max(1_000));
     let profiled = profile.and_then(|profile| {
         let intervals = profile.intervals.filter(|intervals| intervals.count > 1)?;
         Some((work.times(1.0 / intervals.count as f64), wait_mode(profile).unwrap_or(WaitMode::Sleep)))
@@ -282,6 +305,12 @@ fn imbalance(own: &[ThreadTotal], mean: f64) -> f64 {
     (1000.0 * along / places).round().clamp(0.0, 990.0) / 1000.0
 }
 
+/// Returns the part of the CPU time of a profile's threads that is work: waiting by polling is not.
+fn works(profile: &Profile) -> f64 {
+    let polls = matches!(wait_mode(profile), Some(WaitMode::Spin | WaitMode::Yield));
+    if polls { 1.0 - profile.waiting.unwrap_or(0.0).clamp(0.0, 0.99) } else { 1.0 }
+}
+
 /// Returns how the threads of a profile wait; `None` if it does not say.
 fn wait_mode(profile: &Profile) -> Option<WaitMode> {
     let words = profile.wait.as_deref()?.to_ascii_lowercase();
@@ -304,12 +333,13 @@ fn foreign(
     let mut looks = trace.steps.iter().filter(|step| !step.sample.cpus.is_empty());
     let (first, last) = (looks.next()?, looks.next_back()?);
     let lasted = last.sample.at.since(first.sample.at).seconds();
-    let before: BTreeMap<OsCpu, Span> = first.sample.cpus.iter().map(|cpu| (cpu.cpu, cpu.busy)).collect();
+    let at_first: BTreeMap<OsCpu, Span> = first.sample.cpus.iter().map(|cpu| (cpu.cpu, cpu.busy)).collect();
     let grown =
-        |cpu: &trimtab_core::observe::CpuSample| Some(cpu.busy.less(*before.get(&cpu.cpu)?).seconds());
+        |cpu: &trimtab_core::observe::CpuSample| Some(cpu.busy.less(*at_first.get(&cpu.cpu)?).seconds());
     let busy: f64 = last.sample.cpus.iter().filter_map(grown).sum();
     // What the threads had run at the first look was before.
-    let early: f64 = first.sample.threads.iter().map(|thread| thread.run.seconds()).sum();
+    let before = |id| threads.get(id).map_or(Span::ZERO, |thread: &ThreadTotal| thread.before.0);
+    let early: f64 = first.sample.threads.iter().map(|read| read.run.less(before(&read.id)).seconds()).sum();
     let own = threads.values().map(|thread| thread.run.seconds()).sum::<f64>() - early;
     let cpus = (busy - own) / lasted.max(1e-9);
     if lasted <= 0.0 || cpus < FOREIGN_MIN {
@@ -344,7 +374,7 @@ fn plain(machine: &Machine) -> (Model, bool) {
         && machine.outermost(Level::Package).len() <= nodes;
     let words = format!("numa:{nodes} l3:{} core:{} pu:{pus}", caches / nodes, cores / caches);
     let built = is_regular.then(|| parse_synthetic(&words).ok()).flatten();
-    let flat = || parse_synthetic(&format!("core:{cores} pu:{pus}"));
+    let flat = || parse_synthetic(&format!("core:{}", machine.pu_count().max(1)));
     match built {
         Some(built) => (Model::plain(built), true),
         None => (Model::plain(flat().unwrap_or_else(|_| machine.clone())), false),

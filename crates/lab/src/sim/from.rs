@@ -1,6 +1,5 @@
 //! `trimtab sim --from RECORD`: the scenario of a recorded run, as a file on standard output.
 
-use super::is_stdout;
 use crate::args::ScenarioArgs;
 use anyhow::{Context, Result, bail};
 use std::path::Path;
@@ -43,10 +42,11 @@ fn printed(args: &ScenarioArgs) -> Result<u8> {
 
 /// Returns the scenario as a file, with its assumptions as comments.
 fn text(run: &RecordedRun, names: &[String], kernel: &str) -> Result<String> {
-    let mut text = format!("# Made from {} by `trimtab sim --from`.\n", names.join(" and "));
+    let made = format!("Made from {} by `trimtab sim --from`.", names.join(" and "));
     let kernel = format!("The kernel is {kernel} (--kernel); a record does not name it.");
-    for note in run.notes.iter().chain([&kernel]) {
-        // Names of programs are the only text of others in it.
+    let mut text = String::new();
+    for note in [&made].into_iter().chain(&run.notes).chain([&kernel]) {
+        // Names of files and programs are texts of others.
         let plain: String =
             note.chars().map(|letter| if letter.is_control() { '?' } else { letter }).collect();
         text.push_str(&format!("# {plain}\n"));
@@ -57,11 +57,7 @@ fn text(run: &RecordedRun, names: &[String], kernel: &str) -> Result<String> {
 }
 
 fn read(file: &Path) -> Result<Record> {
-    if is_stdout(file) {
-        return Ok(Record::Trace(Box::new(traces::read(file)?)));
-    }
-    let name = traces::name(file);
-    let text = crate::bench::read_text(file).with_context(|| format!("cannot read {name}"))?;
+    let (name, text) = (traces::name(file), traces::text(file)?);
     if text.contains("\"schema\"") && !text.starts_with("{\"header\":") {
         return Ok(Record::Profile(Box::new(profile::read(&text).with_context(|| name)?)));
     }

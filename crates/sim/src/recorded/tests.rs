@@ -92,13 +92,16 @@ fn a_profile_gives_barriers_that_no_thread_sleeps_at() {
     let (trace, lasted) = recorded(&APP.replace("sleep", "yield"));
     let without = of_trace(&trace, None, "linux-6.18").unwrap();
     assert!(matches!(without.scenario.programs[0].body, Body::Spmd { interval: None, .. }));
+    // Of the threads' CPU time 12 s are work, the rest polled.
+    let ran: f64 = totals(&trace).values().map(|thread| thread.run.seconds()).sum();
     let intervals = Intervals { count: 100, mean: Span::from_ms(30), ..Intervals::default() };
     let profile = Profile {
         program: "app".to_owned(),
         cpus: 4,
         cores: 4,
         wall: Span(scaled(lasted)),
-        user: Span(scaled(12.0)),
+        user: Span(scaled(ran)),
+        waiting: Some(1.0 - 12.0 / ran),
         workers: 6,
         intervals: Some(intervals),
         wait: Some("they yield".to_owned()),
@@ -110,10 +113,58 @@ fn a_profile_gives_barriers_that_no_thread_sleeps_at() {
     };
     assert!((work.seconds() / interval.seconds() / 100.0 - 1.0).abs() < 0.01, "{work} and {interval}");
     assert_eq!(with.scenario.programs[0].wait, WaitMode::Yield);
+    assert!((lasts(&with) / lasted - 1.0).abs() < 0.15, "{} instead of {lasted}", lasts(&with));
+    // A profile of another program is not that of a shell beside it.
+    let mut beside = trace.clone();
+    let programs = beside.steps.iter_mut().flat_map(|step| &mut step.sample.programs);
+    programs.for_each(|program| program.name = "sh".to_owned());
+    let other = of_trace(&beside, Some(&profile), "linux-6.18").unwrap();
+    assert!(matches!(other.scenario.programs[0].body, Body::Spmd { interval: Some(_), .. }), "the most work");
     // Of the profile alone: equal threads.
     let alone = of_profile(&profile, "linux-6.18").unwrap();
     assert_eq!((alone.scenario.programs[0].threads, alone.scenario.model.machine.pu_count()), (6, 4));
     assert!(lasts(&alone) >= 3.0, "12 s of work on 4 CPUs");
+}
+
+#[test]
+fn what_ran_before_the_record_is_no_work() {
+    let (trace, lasted) = recorded(APP);
+    let mut late = trace.clone();
+    // Its first half was not watched. Infos of threads and programs come with the first sample.
+    let half = late.steps.len() / 2;
+    let (early, rest) = trace.steps.split_at(half);
+    late.steps = rest.to_vec();
+    let began = late.steps[0].sample.at;
+    for step in &mut late.steps {
+        step.sample.at = Moment(0) + step.sample.at.since(began);
+    }
+    let news = early.iter().flat_map(|step| step.sample.news.clone());
+    late.steps[0].sample.news.extend(news.collect::<Vec<_>>());
+    let programs = early.iter().flat_map(|step| step.sample.programs.clone());
+    late.steps[0].sample.programs.extend(programs.collect::<Vec<_>>());
+    let run = of_trace(&late, None, "linux-6.18").unwrap();
+    let rest = lasted - began.since(Moment(0)).seconds();
+    assert!((lasts(&run) / rest - 1.0).abs() < 0.2, "{} instead of {rest}", lasts(&run));
+}
+
+#[test]
+fn an_irregular_machine_keeps_its_number_of_cpus() {
+    let mut parts = parse_synthetic("core:3 pu:2").unwrap().parts().clone();
+    parts.pus.pop();
+    for domain in &mut parts.domains {
+        domain.count = domain.count.min(5 - domain.first.min(5));
+    }
+    for node in &mut parts.nodes {
+        node.count = node.count.min(5);
+    }
+    for kind in &mut parts.kinds {
+        kind.cpus = kind.cpus.intersection(&"0-4".parse().unwrap());
+    }
+    let machine = Machine::build(parts).unwrap();
+    let (model, is_whole) = plain(&machine);
+    assert_eq!((model.machine.pu_count(), is_whole), (5, false));
+    let (model, is_whole) = plain(&parse_synthetic("pack:2 numa:2 l3:2 core:4 pu:2").unwrap());
+    assert_eq!((model.machine.pu_count(), model.machine.llcs().len(), is_whole), (64, 8, true));
 }
 
 #[test]
