@@ -272,7 +272,7 @@ fn program(
         _ => {
             if own.len() > 1 {
                 notes.push(format!(
-                    "{name}: no barrier is seen, so its threads meet at the end only; a profile (trimtab profile --json) counts barriers."
+                    "{name}: no barrier is seen, so its threads meet at the end only, and time in which they polled for each other counts as work; a profile (trimtab profile --json) separates both."
                 ));
             }
             (None, WaitMode::Sleep)

@@ -380,7 +380,10 @@ fn settings_of_a_variant_concern_it_alone() {
 #[test]
 fn a_recorded_run_becomes_a_scenario() {
     let sandbox = Sandbox::new();
-    let file = sandbox.write("a.toml", SMALL.replace("10 ms", "500 ms").replace("1 s", "60 s"));
+    // Policies that watch read how often threads sleep.
+    let long = "'5 s'\ninterval = '10 ms'\nwait = 'sleep'";
+    let text = SMALL.replace("'10 ms'", long).replace("'1 s'", "'60 s'\npolicy = 'auto'");
+    let file = sandbox.write("a.toml", text);
     let trace = sandbox.path("run.trace");
     sandbox.lab("sim --trace").arg(&trace).arg(&file).ends().ok();
     let made = sandbox.lab("sim --from").arg(&trace).ends().ok();
