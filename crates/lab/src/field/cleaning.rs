@@ -318,7 +318,7 @@ mod tests {
             start in "(/|~/|\\./|(\\.\\./){1,2}|)",
             folders in prop::collection::vec("[a-zA-Z0-9_.,:-]{0,9}zz[a-z]{1,9}", 1..5),
             file in "zz[a-zA-Z0-9_.-]{1,20}",
-            before in "(|[ a-z]{0,9}[ =:'\"(,])",
+            before in "(|[ a-y]{0,9}[ =:'\"(,])",
         ) {
             let clean = cleaner().text(&format!("{before}{start}{}/{file}", folders.join("/")));
             prop_assert!(!clean.contains("zz"), "{}", clean);
@@ -326,7 +326,7 @@ mod tests {
 
         #[test]
         fn a_path_with_blanks_in_a_known_folder_never_survives(
-            rest in "(/zz[a-zA-Z0-9_., -]{0,20}){1,4}(:[a-z]{1,9})?", before in "[ a-z]{0,9}[ =:'\"(,]?"
+            rest in "(/zz[a-zA-Z0-9_., -]{0,20}){1,4}(:[a-z]{1,9})?", before in "[ a-y]{0,9}[ =:'\"(,]?"
         ) {
             let folder = "/srv/Acme Inc, 2: final";
             let clean = cleaner().text(&format!("{before}{folder}{rest}"));
