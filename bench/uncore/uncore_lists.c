@@ -103,7 +103,7 @@ struct worker {
 };
 
 static struct worker *workers;
-static cpu_set_t own_mask; /* of the program when it started */
+static cpu_set_t own_mask; /* of the program when it started; read only for --start */
 static struct shared_line *shared;
 static size_t shared_lines;
 static struct barrier phases;
@@ -414,7 +414,7 @@ static void start_workers(void)
         give_up(&program, "--home needs --cpus or --start, where the threads then go");
     if (asked.cpus.length > 0 && asked.start.length > 0)
         give_up(&program, "--cpus binds threads, which --start does not: only one of them can be given");
-    if (sched_getaffinity(0, sizeof own_mask, &own_mask) != 0)
+    if (asked.start.length > 0 && sched_getaffinity(0, sizeof own_mask, &own_mask) != 0)
         give_up(&program, "the CPUs that this program may use cannot be read");
     if (!lists && shared_lines == 0)
         give_up(&program, "nothing to do: neither a list nor --share has bytes");

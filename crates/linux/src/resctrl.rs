@@ -26,14 +26,6 @@ pub struct CacheMonitor {
     pub total: Option<u64>,
 }
 
-impl CacheMonitor {
-    /// Returns the bytes from memory of other nodes.
-    pub fn far(&self) -> Option<u64> {
-        // The two are counted one after the other.
-        Some(self.total?.saturating_sub(self.local?))
-    }
-}
-
 /// A group, and its counts by the number of the cache.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct MonitorGroup {
@@ -43,8 +35,9 @@ pub struct MonitorGroup {
     pub caches: BTreeMap<u32, CacheMonitor>,
 }
 
-/// Reads all groups below a mount point of resctrl; empty if there is none, or nothing is counted.
-pub fn groups(mount: &Path) -> Vec<MonitorGroup> {
+/// Reads groups below a mount point of resctrl, at most this many; empty if there is none, or
+/// nothing is counted. Each count is a question to the hardware, so groups beyond are not read.
+pub fn groups(mount: &Path, most: usize) -> Vec<MonitorGroup> {
     let mut folders = vec![(String::from("/"), mount.to_owned())];
     for (name, folder) in subfolders(mount) {
         if !matches!(name.as_str(), "info" | "mon_data" | "mon_groups") {
@@ -55,12 +48,13 @@ pub fn groups(mount: &Path) -> Vec<MonitorGroup> {
         .iter()
         .flat_map(|(name, folder)| {
             let below = subfolders(&folder.join("mon_groups"));
+            // With `mon_groups`, since a control group may have the name of a monitoring group.
             let prefix = if name == "/" { String::new() } else { format!("{name}/") };
-            below.into_iter().map(move |(of, folder)| (format!("{prefix}{of}"), folder))
+            below.into_iter().map(move |(of, folder)| (format!("{prefix}mon_groups/{of}"), folder))
         })
         .collect();
     let group = |(name, folder): (String, PathBuf)| MonitorGroup { name, caches: caches(&folder) };
-    let all = folders.into_iter().chain(monitored).take(GROUPS_MAX).map(group);
+    let all = folders.into_iter().chain(monitored).take(most.min(GROUPS_MAX)).map(group);
     all.filter(|group| !group.caches.is_empty()).collect()
 }
 
@@ -121,26 +115,28 @@ mod tests {
             ("mon_data/mon_L3_01/llc_occupancy", "14789000\n"),
             ("mon_data/mon_L3_01/mbm_total_bytes", "Unavailable\n"),
             ("mon_data/mon_L3_02/llc_occupancy", "Error\n"),
+            ("mon_groups/p0/mon_data/mon_L3_00/mbm_total_bytes", "4\n"),
             ("mon_groups/vm1/mon_data/mon_L3_00/mbm_total_bytes", "5\n"),
             ("p0/schemata", "L3:0=f\n"),
             ("p0/mon_data/mon_L3_00/llc_occupancy", "1\n"),
             ("p0/mon_groups/job/mon_data/mon_L3_00/llc_occupancy", "2\n"),
             ("p1/mon_data/mon_PERF_PKG_00/core_energy", "9\n"),
         ]);
-        let all = groups(root.path());
+        let all = groups(root.path(), GROUPS_MAX);
         let names: Vec<&str> = all.iter().map(|group| group.name.as_str()).collect();
-        assert_eq!(names, ["/", "p0", "vm1", "p0/job"]);
+        assert_eq!(names, ["/", "p0", "mon_groups/p0", "mon_groups/vm1", "p0/mon_groups/job"]);
         let whole = &all[0].caches;
         assert_eq!(whole.keys().copied().collect::<Vec<_>>(), [0, 1], "a cache without a count is left out");
-        assert_eq!((whole[&0].occupied, whole[&0].far()), (Some(16_234_000), Some(300)));
-        assert_eq!((whole[&1].total, whole[&1].far()), (None, None));
-        assert_eq!(all[3].caches[&0].occupied, Some(2));
+        let near = CacheMonitor { occupied: Some(16_234_000), local: Some(700), total: Some(1_000) };
+        assert_eq!((whole[&0], whole[&1].total), (near, None));
+        assert_eq!(groups(root.path(), 2), all[..2]);
+        assert_eq!(all[4].caches[&0].occupied, Some(2));
     }
 
     #[test]
     fn a_machine_without_it_has_no_groups() {
-        assert!(groups(Path::new("/nowhere")).is_empty());
+        assert!(groups(Path::new("/nowhere"), 9).is_empty());
         let root = mount(&[("tasks", "1\n")]);
-        assert!(groups(root.path()).is_empty());
+        assert!(groups(root.path(), 9).is_empty());
     }
 }

@@ -59,8 +59,7 @@ pub(crate) struct MachineFigures {
 impl MachineFigures {
     /// Reads pressure and monitors.
     pub(crate) fn read(proc: &Path, sys: &Path, steal: Option<Duration>) -> Self {
-        let mut monitors = resctrl::groups(&sys.join("fs/resctrl"));
-        monitors.truncate(TAGS_MAX);
+        let monitors = resctrl::groups(&sys.join("fs/resctrl"), TAGS_MAX);
         Self { steal, pressure: pressure::of_machine(proc), monitors }
     }
 }
@@ -101,13 +100,14 @@ fn of_machine(page: &mut Page, machine: &MachineFigures) {
             let labels = label(&[("group", &group.name), ("cache", &cache), ("place", place)]);
             (labels, bytes.map(|bytes| bytes as f64))
         };
-        [place("near", of.local), place("far", of.far())]
+        // The kernel's own counters: their difference, of two reads, might fall.
+        [place("near", of.local), place("all", of.total)]
     });
     page.metric(
         (
             "monitored_memory_bytes_total",
             "counter",
-            "Bytes that a group of resctrl read from memory, of the cache's node (near) and of others (far).",
+            "Bytes that a group of resctrl read from memory, of the cache's node (near) and of all nodes (all).",
         ),
         memory,
     );

@@ -113,7 +113,7 @@ fn service_page_of(
             steal: Some(Duration::from_millis(1_500)),
             pressure: vec![Pressure { of: PressureOf::Memory, some: Duration::from_millis(250), full: None }],
             monitors: vec![MonitorGroup {
-                name: "p0/job".to_owned(),
+                name: "p0/mon_groups/job".to_owned(),
                 caches: [(1, CacheMonitor { occupied: Some(7), local: Some(60), total: Some(100) })].into(),
             }],
         },
@@ -160,8 +160,11 @@ fn a_services_page_follows_the_format_and_misses_what_was_not_read() {
         "trimtab_service_budget_ratio 0.01\n".to_owned(),
         "trimtab_machine_steal_seconds_total 1.5\n".to_owned(),
         "trimtab_machine_pressure_seconds_total{resource=\"memory\",tasks=\"some\"} 0.25\n".to_owned(),
-        "trimtab_monitored_cache_bytes{group=\"p0/job\",cache=\"1\"} 7\n".to_owned(),
-        "trimtab_monitored_memory_bytes_total{group=\"p0/job\",cache=\"1\",place=\"far\"} 40\n".to_owned(),
+        "trimtab_monitored_cache_bytes{group=\"p0/mon_groups/job\",cache=\"1\"} 7\n".to_owned(),
+        "trimtab_monitored_memory_bytes_total{group=\"p0/mon_groups/job\",cache=\"1\",place=\"near\"} 60\n"
+            .to_owned(),
+        "trimtab_monitored_memory_bytes_total{group=\"p0/mon_groups/job\",cache=\"1\",place=\"all\"} 100\n"
+            .to_owned(),
         "trimtab_finding{finding=\"one-unit\"} 1\n".to_owned(),
         "trimtab_tags_omitted 0\n".to_owned(),
     ] {

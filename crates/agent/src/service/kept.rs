@@ -227,7 +227,8 @@ mod tests {
 
     #[test]
     fn only_the_same_process_is_tagged_again() {
-        let resolver = Resolver { proc: "/proc".into(), cgroups: "/sys/fs/cgroup".into() };
+        let resolver =
+            Resolver { proc: "/proc".into(), sys: "/sys".into(), cgroups: "/sys/fs/cgroup".into() };
         let mut child = std::process::Command::new("sleep").arg("1000").spawn().unwrap();
         let pid = child.id();
         let (_, start) = resolver.process(pid).unwrap();

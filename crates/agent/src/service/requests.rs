@@ -132,21 +132,20 @@ impl RequestServer {
     pub(super) fn new(
         server: Server,
         shared: SharedState,
-        proc: &Path,
-        cgroups: &Path,
+        resolver: Resolver,
         reach: Reach,
         setup: RequestSetup,
     ) -> Result<Self> {
-        let resolver = Resolver { proc: proc.to_owned(), cgroups: cgroups.to_owned() };
+        let proc = resolver.proc.clone();
         let declarations = declarations(&setup)?;
         let declared = Declared::new(resolver.clone(), reach, declarations);
-        let pinned = setup.pinned.then(|| Pinned::new(proc.to_owned(), setup.online.clone(), reach));
+        let pinned = setup.pinned.then(|| Pinned::new(proc.clone(), setup.online.clone(), reach));
         let mut server = Self {
-            kept: KeptTags::beside(server.path(), proc),
+            kept: KeptTags::beside(server.path(), &proc),
             kept_fault: None,
             machines: VmRegistry::new(&resolver),
             guests: Guests::new(&setup.guests),
-            namespace: namespace(proc),
+            namespace: namespace(&proc),
             server,
             shared,
             resolver,
@@ -248,12 +247,13 @@ impl RequestServer {
         let now = self.shared.now();
         let Some(metrics) = self.setup.metrics.as_ref().filter(|metrics| metrics.is_due(now)) else { return };
         let (status, programs) = self.state(OPERATOR, now);
+        let proc = self.resolver.proc.as_path();
+        // Before the lock is taken: the loop that balances waits for it.
+        let machine = MachineFigures::read(proc, &self.resolver.sys, steal(proc));
         let explainer = self.shared.explainer();
         let figures = |program: ProgramId| (program, explainer.figures(program).cloned());
         let figures: Vec<_> = programs.into_iter().map(figures).collect();
         let findings: Vec<&str> = explainer.findings().iter().map(Finding::word).collect();
-        let proc = self.resolver.proc.as_path();
-        let machine = MachineFigures::read(proc, Path::new("/sys"), steal(proc));
         metrics.show_service(&status, &figures, &findings, &machine, now);
     }
 

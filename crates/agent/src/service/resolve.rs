@@ -11,6 +11,7 @@ use trimtab_linux::text::ReadError;
 #[derive(Clone, Debug)]
 pub(crate) struct Resolver {
     pub(crate) proc: PathBuf,
+    pub(crate) sys: PathBuf,
     pub(crate) cgroups: PathBuf,
 }
 
@@ -82,7 +83,7 @@ mod tests {
     use super::*;
 
     fn resolver() -> Resolver {
-        Resolver { proc: "/proc".into(), cgroups: "/sys/fs/cgroup".into() }
+        Resolver { proc: "/proc".into(), sys: "/sys".into(), cgroups: "/sys/fs/cgroup".into() }
     }
 
     #[test]
@@ -114,7 +115,8 @@ mod tests {
     #[test]
     fn a_group_is_its_users_and_roots_to_tag() {
         let folder = tempfile::tempdir().unwrap();
-        let resolver = Resolver { proc: "/proc".into(), cgroups: folder.path().to_owned() };
+        let resolver =
+            Resolver { proc: "/proc".into(), sys: "/sys".into(), cgroups: folder.path().to_owned() };
         let own = geteuid().as_raw();
         let path = folder.path().join("mine");
         std::fs::create_dir(&path).unwrap();

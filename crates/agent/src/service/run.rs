@@ -5,7 +5,7 @@ use super::channel::Channel;
 use super::enforcer::{self, EnforceOptions, Enforcer};
 use super::host::ServiceHost;
 use super::requests::{RequestServer, RequestSetup, SOCKET_LIMITS};
-use super::resolve::reach;
+use super::resolve::{Resolver, reach};
 use super::steps::ServiceSteps;
 use crate::metrics::{Address, Metrics, Offer};
 use crate::narrator::Narrator;
@@ -206,7 +206,8 @@ fn prepare(
         metrics: metrics(offer, &**narrator)?,
         narrator: Arc::clone(narrator),
     };
-    let requests = RequestServer::new(server, shared.clone(), &proc, &paths.cgroups(), reach, setup)?;
+    let resolver = Resolver { proc: proc.clone(), sys: paths.sys(), cgroups: paths.cgroups() };
+    let requests = RequestServer::new(server, shared.clone(), resolver, reach, setup)?;
     let host = ServiceHost::new(live, shared.clone(), proc, budget, options.pinned, Arc::clone(narrator))
         .observing(options.observe);
     Ok(Ready { host, requests, shared, stopper, hung_up, machine, usable, headline, enforcer })

@@ -46,11 +46,11 @@ pub(super) fn read(
     allowed: &str,
     cleaner: &Cleaner,
 ) -> Option<FieldMachine> {
-    let topology = anonymous(machine)?;
+    let topology = anonymous(machine, cleaner)?;
     let standing = perf::look(&world.proc(), &world.sys(), &Choice::Auto, None);
     Some(FieldMachine {
         summary: draw::summary(&topology),
-        processor: Parts::from(topology.clone()).cpu.model.map(|model| cleaner.text(&model)),
+        processor: Parts::from(topology.clone()).cpu.model,
         topology,
         allowed: allowed.to_owned(),
         settings: settings(&world.proc(), &world.sys(), cleaner),
@@ -59,8 +59,10 @@ pub(super) fn read(
 }
 
 /// Returns a machine without its name and devices: names of interfaces may contain their addresses.
-fn anonymous(machine: &Machine) -> Option<Machine> {
-    let parts = Parts { name: MACHINE.to_owned(), devices: Vec::new(), ..Parts::from(machine.clone()) };
+fn anonymous(machine: &Machine, cleaner: &Cleaner) -> Option<Machine> {
+    let mut parts = Parts { name: MACHINE.to_owned(), devices: Vec::new(), ..Parts::from(machine.clone()) };
+    // A virtual machine's owner may choose it. Its text is free, and has slashes ("w/ Radeon").
+    parts.cpu.model = parts.cpu.model.map(|model| cleaner.version(&model));
     Machine::build(parts).ok()
 }
 
@@ -68,7 +70,7 @@ fn counters(standing: &Standing, cleaner: &Cleaner) -> FieldCounters {
     let events = standing.groups.iter().flat_map(|recipe| &recipe.events);
     FieldCounters {
         rung: standing.rung,
-        events: events.map(|(role, event)| cleaner.text(&format!("{}={event}", role.word()))).collect(),
+        events: events.map(|(role, event)| cleaner.version(&format!("{}={event}", role.word()))).collect(),
         missing: standing
             .missing
             .iter()
@@ -81,7 +83,7 @@ fn counters(standing: &Standing, cleaner: &Cleaner) -> FieldCounters {
 fn settings(proc: &Path, sys: &Path, cleaner: &Cleaner) -> BTreeMap<String, Option<String>> {
     let read = |path: &Path| {
         let text = fs::read_to_string(path).ok()?;
-        Some(cleaner.text(text.lines().next().unwrap_or_default().trim()))
+        Some(text.lines().next().unwrap_or_default().trim().to_owned())
     };
     let kernel = |name: &str| read(&proc.join("sys/kernel").join(name));
     let huge =
@@ -143,15 +145,18 @@ mod tests {
             vendor: None,
             cpus: "0".parse().unwrap(),
         };
-        let parts = Parts { name: "secret-host".into(), devices: vec![card], ..Parts::from(plain) };
+        let mut parts = Parts { name: "secret-host".into(), devices: vec![card], ..Parts::from(plain) };
+        parts.cpu.model = Some("CPU of alice".to_owned());
         let named = Machine::build(parts).unwrap();
         assert!(
             serde_json::to_string(&named).unwrap().contains("enx0011223344ff"),
             "the test is about something"
         );
-        let told = serde_json::to_string(&anonymous(&named).unwrap()).unwrap();
+        let cleaner = Cleaner::new(&["alice".to_owned()], &[]).unwrap();
+        let told = serde_json::to_string(&anonymous(&named, &cleaner).unwrap()).unwrap();
         assert!(!told.contains("secret") && !told.contains("enx") && !told.contains("0000:03"), "{told}");
-        assert_eq!(anonymous(&named).unwrap().nodes().len(), 2);
+        assert!(!told.contains("alice") && told.contains("CPU of [name]"), "{told}");
+        assert_eq!(anonymous(&named, &cleaner).unwrap().nodes().len(), 2);
     }
 
     #[test]
@@ -168,7 +173,7 @@ mod tests {
         for (cpu, governor) in [(0, "performance"), (1, "powersave"), (2, "performance")] {
             put(sys.join(format!("devices/system/cpu/cpu{cpu}/cpufreq/scaling_governor")), governor);
         }
-        let read = settings(&proc, &sys, &Cleaner::new(&[]).unwrap());
+        let read = settings(&proc, &sys, &Cleaner::new(&[], &[]).unwrap());
         let of = |name: &str| read[name].as_deref();
         assert_eq!(of("numa_balancing"), Some("1"));
         assert_eq!(of("transparent_hugepage"), Some("madvise"));

@@ -9,9 +9,10 @@ use super::cleaning::Cleaner;
 use super::record::{FieldPartRecord, PartEnd};
 use crate::args::FieldPart;
 use anyhow::{Context, Result};
-use rustix::process::{Pid, Signal, kill_process};
+use rustix::process::{Pid, Signal, WaitId, WaitIdOptions, kill_process, kill_process_group, waitid};
 use serde_json::Value;
 use std::io::{BufRead, BufReader, Read};
+use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::path::Path;
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
@@ -38,13 +39,37 @@ pub(super) struct Measurement<'a> {
     pub(super) interrupt: &'a Interrupt,
 }
 
-/// A process that is killed on drop.
+/// Status with which a benchmark ends after SIGTERM, when its results are written.
+const TERMINATED: i32 = 128 + Signal::TERM.as_raw();
+
+/// A process with a group of its own, which is killed on drop: programs of the benchmark must not
+/// run beside those of the next one.
 struct Running(Child);
+
+impl Running {
+    /// Returns whether the process has ended. It is not collected, so that its number, and that of
+    /// its group, are still its own.
+    fn has_ended(&self) -> bool {
+        let options = WaitIdOptions::EXITED | WaitIdOptions::NOHANG | WaitIdOptions::NOWAIT;
+        matches!(waitid(WaitId::Pid(Pid::from_child(&self.0)), options), Ok(Some(_)))
+    }
+
+    /// Waits for the end, kills the group, and returns the status.
+    fn end(&mut self, time: Duration) -> Result<ExitStatus> {
+        let began = Instant::now();
+        while began.elapsed() < time && !self.has_ended() {
+            std::thread::sleep(POLL / 10);
+        }
+        let _ = kill_process_group(Pid::from_child(&self.0), Signal::KILL);
+        self.0.wait().context("the benchmark's end is unknown")
+    }
+}
 
 impl Drop for Running {
     fn drop(&mut self) {
-        let _ = self.0.kill();
-        let _ = self.0.wait();
+        if let Ok(None) = self.0.try_wait() {
+            let _ = self.end(Duration::ZERO);
+        }
     }
 }
 
@@ -60,18 +85,17 @@ impl Measurement<'_> {
         let began = Instant::now();
         let mut lines = Vec::new();
         let ended = self.benchmark(part, time, &mut lines, tell);
+        // Cleaned with the lines.
         let mut why = refusals(&lines);
         let end = match ended {
             Ok(Ended { status, stopped, said }) => {
-                let end = match (self.interrupt.came(), stopped, status.success()) {
-                    (Some(_), _, _) => PartEnd::Stopped,
-                    (None, true, _) => PartEnd::TimeOver,
-                    (None, false, true) => PartEnd::Done,
-                    (None, false, false) => PartEnd::Failed,
-                };
+                let end = end_of(self.interrupt.came().is_some(), stopped, status);
                 let messages = said.lines().map(|line| line.trim().trim_start_matches("trimtab: "));
                 let messages = messages.filter(|line| !line.is_empty());
                 why.extend(messages.take(MESSAGES_MAX).map(|line| self.cleaner.text(line)));
+                if end == PartEnd::Failed {
+                    why.push(failure(stopped, status));
+                }
                 end
             }
             Err(error) => {
@@ -92,7 +116,7 @@ impl Measurement<'_> {
     ) -> Result<Ended> {
         let mut command = Command::new(self.program);
         command.args(part.arguments(time, self.programs));
-        command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped()).process_group(0);
         let mut running = Running(command.spawn().context("the benchmark cannot be started")?);
         let stdout = running.0.stdout.take().context("the benchmark has no standard output")?;
         let stderr = running.0.stderr.take().context("the benchmark has no standard error")?;
@@ -111,9 +135,9 @@ impl Measurement<'_> {
             let _ = to_said.send(String::from_utf8_lossy(&text).into_owned());
         })?;
         self.interrupt.runs(&running.0);
-        let stopped = self.collect(&running.0, &from, time, lines, tell);
+        let stopped = self.collect(&running, &from, time, lines, tell);
         self.interrupt.ended();
-        let status = ended_within(&mut running.0, END_TIME_MAX)?;
+        let status = running.end(END_TIME_MAX)?;
         let said = said.recv_timeout(POLL * 10).unwrap_or_default();
         Ok(Ended { status, stopped, said })
     }
@@ -122,7 +146,7 @@ impl Measurement<'_> {
     /// because its time was over.
     fn collect(
         &self,
-        child: &Child,
+        running: &Running,
         from: &Receiver<String>,
         time: Duration,
         lines: &mut Vec<Value>,
@@ -137,6 +161,8 @@ impl Measurement<'_> {
                     runs += usize::from(line["record"] == "run");
                     lines.extend(self.cleaner.line(&line));
                 }
+                // Another process may hold its output open. All it wrote itself has been read.
+                Err(RecvTimeoutError::Timeout) if running.has_ended() => return stopped.is_some(),
                 Err(RecvTimeoutError::Timeout) => {}
                 Err(RecvTimeoutError::Disconnected) => return stopped.is_some(),
             }
@@ -144,11 +170,11 @@ impl Measurement<'_> {
             let over = began.elapsed() >= time || self.interrupt.came().is_some();
             if over && stopped.is_none() {
                 stopped = Some(Instant::now());
-                signal(child, Signal::TERM);
+                signal(&running.0, Signal::TERM);
             }
             if stopped.is_some_and(|stopped: Instant| stopped.elapsed() > END_TIME_MAX) {
-                signal(child, Signal::KILL);
-                return true;
+                // Its output then ends, and the rest of it is read.
+                let _ = kill_process_group(Pid::from_child(&running.0), Signal::KILL);
             }
         }
     }
@@ -168,17 +194,24 @@ fn signal(child: &Child, signal: Signal) {
     let _ = kill_process(Pid::from_child(child), signal);
 }
 
-/// Waits for the end of a process whose output has ended, and kills it if it does not come.
-fn ended_within(child: &mut Child, time: Duration) -> Result<ExitStatus> {
-    let began = Instant::now();
-    while began.elapsed() < time {
-        if let Some(status) = child.try_wait().context("the benchmark's end is unknown")? {
-            return Ok(status);
-        }
-        std::thread::sleep(POLL / 10);
+/// Returns how a part ended. `stopped`: because its time was over; `interrupted`: by the user.
+fn end_of(interrupted: bool, stopped: bool, status: ExitStatus) -> PartEnd {
+    let terminated = status.code() == Some(TERMINATED) || status.signal() == Some(Signal::TERM.as_raw());
+    match (interrupted, stopped) {
+        (true, _) => PartEnd::Stopped,
+        (false, true) if terminated || status.success() => PartEnd::TimeOver,
+        (false, false) if status.success() => PartEnd::Done,
+        (false, _) => PartEnd::Failed,
     }
-    let _ = child.kill();
-    child.wait().context("the benchmark's end is unknown")
+}
+
+/// Returns the reason of a failure that the status tells.
+fn failure(stopped: bool, status: ExitStatus) -> String {
+    if stopped && status.signal() == Some(Signal::KILL.as_raw()) {
+        let seconds = END_TIME_MAX.as_secs();
+        return format!("it was killed: it did not end within {seconds} s after its time was over");
+    }
+    format!("the benchmark failed ({status})")
 }
 
 /// Returns what the benchmark left out, and why.
@@ -199,7 +232,7 @@ mod tests {
         let program = folder.path().join("lab");
         std::fs::write(&program, format!("#!/bin/sh\n{script}")).unwrap();
         std::fs::set_permissions(&program, std::fs::Permissions::from_mode(0o755)).unwrap();
-        let cleaner = Cleaner::new(&["alice".to_owned()]).unwrap();
+        let cleaner = Cleaner::new(&["alice".to_owned()], &[]).unwrap();
         let interrupt = Interrupt::listen().unwrap();
         let measurement =
             Measurement { program: &program, programs: None, cleaner: &cleaner, interrupt: &interrupt };
@@ -227,7 +260,7 @@ while :; do echo '{"record":"run","case":"a","value":1}'; sleep 0.05; done
         let script = "echo 'trimtab: no program in /home/alice/bin of alice' >&2; exit 2";
         let (record, runs) = measured(script, Duration::from_secs(600));
         assert_eq!((record.end, runs), (PartEnd::Failed, 0));
-        assert_eq!(record.why, ["no program in [path] of [name]"]);
+        assert_eq!(record.why, ["no program in [path] of [name]", "the benchmark failed (exit status: 2)"]);
     }
 
     #[test]
@@ -236,5 +269,41 @@ while :; do echo '{"record":"run","case":"a","value":1}'; sleep 0.05; done
             r#"echo half; echo '{"record":"run","case":"a"}'; echo '{"record":"end","complete":true}'"#;
         let (record, _) = measured(script, Duration::from_secs(600));
         assert_eq!((record.end, record.lines.len()), (PartEnd::Done, 2));
+    }
+
+    #[test]
+    fn a_benchmark_that_fails_or_is_killed_when_its_time_is_over_has_failed() {
+        let script = "trap 'exit 2' TERM; while :; do sleep 0.05; done";
+        let (record, _) = measured(script, Duration::from_millis(200));
+        assert_eq!(record.end, PartEnd::Failed);
+        assert_eq!(record.why, ["the benchmark failed (exit status: 2)"]);
+        let (stopped, by_signal) = (true, |signal: Signal| ExitStatus::from_raw(signal.as_raw()));
+        assert_eq!(end_of(false, stopped, by_signal(Signal::KILL)), PartEnd::Failed);
+        assert!(failure(stopped, by_signal(Signal::KILL)).contains("killed"));
+        assert_eq!(end_of(false, stopped, by_signal(Signal::TERM)), PartEnd::TimeOver);
+        assert_eq!(end_of(false, !stopped, by_signal(Signal::TERM)), PartEnd::Failed);
+        assert_eq!(end_of(true, stopped, by_signal(Signal::KILL)), PartEnd::Stopped);
+    }
+
+    #[test]
+    fn programs_of_a_benchmark_end_with_it() {
+        let folder = tempfile::tempdir().unwrap();
+        let file = folder.path().join("pid");
+        // The program keeps the output open.
+        let script = format!("sleep 1000 & echo $! >{}; echo '{{\"record\":\"run\"}}'", file.display());
+        let (record, _) = measured(&script, Duration::from_secs(600));
+        assert_eq!((record.end, record.lines.len()), (PartEnd::Done, 1));
+        let pid = std::fs::read_to_string(&file).unwrap();
+        let gone = || {
+            let stat = std::fs::read_to_string(format!("/proc/{}/stat", pid.trim())).unwrap_or_default();
+            stat.rsplit(')').next().is_none_or(|rest| rest.trim().is_empty() || rest.trim().starts_with('Z'))
+        };
+        for _ in 0..1_000 {
+            if gone() {
+                return;
+            }
+            std::thread::sleep(Duration::from_millis(5));
+        }
+        panic!("it runs on");
     }
 }

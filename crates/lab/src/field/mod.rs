@@ -17,14 +17,16 @@ use anyhow::{Context, Result, bail};
 use cleaning::Cleaner;
 use measurement::Measurement;
 use record::{FieldRecord, PartEnd, SCHEMA};
+use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
-use trimtab_agent::output::{self, OutputKind};
+use trimtab_agent::output::{Claim, OutputKind};
 use trimtab_front::diagnostics::{self, Volume};
 use trimtab_front::exit::{self, Exit};
 use trimtab_front::interrupt::Interrupt;
 use trimtab_front::process_env::World;
 use trimtab_front::status_line::StatusLine;
 use trimtab_front::{date, print};
+use trimtab_linux::users::Users;
 
 /// Time of a measurement with `--quick`.
 const QUICK_TIME: Duration = Duration::from_secs(120);
@@ -41,11 +43,15 @@ pub fn run(world: &World, args: &FieldArgs) -> Result<u8, Exit> {
 
 fn field(world: &World, args: &FieldArgs) -> Result<u8> {
     let file = args.output.as_path();
-    output::spare(&format!("--output {}", file.display()), file, OutputKind::Field)?;
+    let option = format!("--output {}", file.display());
+    // A file that cannot be written is reported before the measurement. An earlier one stays until
+    // there are results.
+    drop(Claim::open(&option, file, OutputKind::Field, 0o666)?);
     let began = Instant::now();
     let time = if args.quick { QUICK_TIME } else { Duration::from_secs(60 * u64::from(args.minutes)) };
     let interrupt = Interrupt::listen()?;
-    let cleaner = Cleaner::new(&names(world)).context("names of this machine")?;
+    let programs = args.programs.as_deref().map(std::path::absolute).transpose()?;
+    let cleaner = cleaner(world, programs.as_deref()).context("names of this machine")?;
     let usable = Usable::live(world, true)?;
     let machine = facts::read(world, &usable.machine, &usable.allowed.to_string(), &cleaner)
         .context("this machine cannot be described without its name")?;
@@ -60,9 +66,13 @@ fn field(world: &World, args: &FieldArgs) -> Result<u8> {
         machine,
         parts: Vec::new(),
     };
-    // A file that cannot be written is reported before the measurement.
-    record.write(file)?;
-    measure(args, &mut record, &cleaner, &interrupt, began, time)?;
+    let measurement = Measurement {
+        program: &std::env::current_exe().context("this program's own path is unknown")?,
+        programs: programs.as_deref(),
+        cleaner: &cleaner,
+        interrupt: &interrupt,
+    };
+    measure(args, &mut record, &measurement, began, time)?;
     record.complete = interrupt.came().is_none();
     record.seconds = began.elapsed().as_secs_f64();
     record.write(file)?;
@@ -80,19 +90,15 @@ fn field(world: &World, args: &FieldArgs) -> Result<u8> {
 fn measure(
     args: &FieldArgs,
     record: &mut FieldRecord,
-    cleaner: &Cleaner,
-    interrupt: &Interrupt,
+    measurement: &Measurement<'_>,
     began: Instant,
     time: Duration,
 ) -> Result<()> {
-    let program = std::env::current_exe().context("this program's own path is unknown")?;
-    let measurement =
-        Measurement { program: &program, programs: args.programs.as_deref(), cleaner, interrupt };
     let wanted = |part: &FieldPart| args.only.is_empty() || args.only.contains(part);
     let parts: Vec<FieldPart> = FieldPart::ALL.into_iter().filter(wanted).collect();
     let time = time.saturating_sub((time / 40).min(RESERVE_MAX));
     for (at, part) in parts.iter().enumerate() {
-        if interrupt.came().is_some() {
+        if measurement.interrupt.came().is_some() {
             return Ok(());
         }
         let left = time.saturating_sub(began.elapsed());
@@ -131,6 +137,20 @@ fn rough(time: Duration) -> String {
     if seconds >= 120 { format!("{} min", (seconds + 30) / 60) } else { format!("{seconds} s") }
 }
 
+/// Makes the cleaner for this machine, its user, and the folders of this measurement.
+fn cleaner(world: &World, programs: Option<&Path>) -> Result<Cleaner> {
+    let program = std::env::current_exe().ok();
+    let here = std::env::current_dir().ok();
+    let home = world.text("HOME").map(PathBuf::from);
+    let mut folders: Vec<PathBuf> =
+        [programs.map(Path::to_owned), home, here].into_iter().flatten().collect();
+    folders.extend(program.as_deref().and_then(Path::parent).map(Path::to_owned));
+    // Messages may have them without links, too.
+    let real: Vec<PathBuf> = folders.iter().filter_map(|folder| folder.canonicalize().ok()).collect();
+    let folders: Vec<&Path> = folders.iter().chain(&real).map(PathBuf::as_path).collect();
+    Ok(Cleaner::new(&names(world), &folders)?)
+}
+
 /// Returns names of this machine and its user, which the file must not have.
 fn names(world: &World) -> Vec<String> {
     let uname = rustix::system::uname();
@@ -142,6 +162,13 @@ fn names(world: &World) -> Vec<String> {
     let home = world.text("HOME");
     names.extend(home.as_deref().and_then(|home| home.rsplit('/').next()).map(str::to_owned));
     names.extend([host, domain].into_iter().chain(short));
+    // The user who runs it, and the one of whose rights it makes use.
+    let users = Users::read(&world.root.join("etc/passwd")).unwrap_or_default();
+    for uid in [rustix::process::getuid(), rustix::process::geteuid()] {
+        let name = users.name(uid.as_raw());
+        // A user without a name is a number, which is in texts by chance.
+        names.extend((name != uid.as_raw().to_string()).then_some(name));
+    }
     // "root" is everybody's name, and the kernel's word for a domain that was not set.
     names.retain(|name| !name.is_empty() && name != "root" && name != "(none)");
     names

@@ -8,6 +8,7 @@ use serde_json::Value;
 use std::io::{self, Write};
 use std::path::Path;
 use trimtab_agent::output;
+use trimtab_linux::text;
 
 /// Schema of the file.
 pub(crate) const SCHEMA: &str = "trimtab.field/1";
@@ -69,6 +70,19 @@ impl PartEnd {
     }
 }
 
+/// Returns a value with all its texts made printable, also the names of fields.
+fn harmless(value: Value) -> Value {
+    let printable = |text: &str| text::printable(text.as_bytes());
+    match value {
+        Value::String(text) => Value::String(printable(&text)),
+        Value::Array(all) => all.into_iter().map(harmless).collect(),
+        Value::Object(fields) => {
+            fields.into_iter().map(|(name, value)| (printable(&name), harmless(value))).collect()
+        }
+        other => other,
+    }
+}
+
 impl FieldPartRecord {
     /// Returns the lines of a kind.
     pub(crate) fn of_kind<'a>(&'a self, record: &'a str) -> impl Iterator<Item = &'a Value> {
@@ -77,12 +91,14 @@ impl FieldPartRecord {
 }
 
 impl FieldRecord {
-    /// Reads a file's text.
+    /// Reads a file's text. A stranger may have written it: no text of it then controls a terminal.
     ///
     /// # Errors
     /// It is not such a file.
     pub(crate) fn parse(text: &str) -> Result<Self> {
-        let record: Self = serde_json::from_str(text).context("it is no whole record of trimtab field")?;
+        let whole: Value = serde_json::from_str(text).context("it is no whole record of trimtab field")?;
+        let record: Self =
+            serde_json::from_value(harmless(whole)).context("it is no whole record of trimtab field")?;
         if record.schema != SCHEMA {
             bail!("its schema is {}; this version of trimtab reads {SCHEMA}", record.schema);
         }

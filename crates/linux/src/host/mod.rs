@@ -381,8 +381,6 @@ impl Live {
         }
         self.parts.refresh_constraints(at, self.discovery.table());
         let known: Vec<ThreadId> = self.discovery.table().threads.keys().copied().collect();
-        let watched = self.discovery.table().processes.iter();
-        self.parts.sampler.find_quiet(watched.map(|(pid, process)| (*pid, process.threads.len())));
         let mut unread = self.read_threads(&known, wanted);
         self.find(at);
         let new = self.discovery.table().new_threads();

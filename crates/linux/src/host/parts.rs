@@ -83,10 +83,6 @@ impl Parts {
         {
             return Ok(None);
         }
-        if let Some(sample) = self.sampler.repeat(id, thread, only, wanted) {
-            self.news.threads.push(sample);
-            return Ok(None);
-        }
         let read = self.sampler.read(id, thread, only, wanted);
         let ran = self.sampler.ran(id);
         if ran {

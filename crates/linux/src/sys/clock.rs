@@ -5,11 +5,7 @@
 //! `main`. The search ends every program under valgrind by SIGSEGV (rustix issue 1559), also other
 //! people's programs that link `libtrimtab`.
 
-use crate::process::Pid;
 use std::time::Duration;
-
-/// Largest process number that Linux gives.
-const PID_MAX: u32 = 1 << 22;
 
 fn now(clock: libc::clockid_t) -> Duration {
     let mut now = libc::timespec { tv_sec: 0, tv_nsec: 0 };
@@ -34,23 +30,6 @@ pub fn of_this_thread() -> Duration {
     now(libc::CLOCK_THREAD_CPUTIME_ID)
 }
 
-/// Returns the CPU time of a process, all its threads together, ended ones too; `None` if it has
-/// ended. Any process may be asked for, whoever owns it.
-pub fn of_process(pid: Pid) -> Option<Duration> {
-    /// Kind of the clock: time that the scheduler counts, in nanoseconds.
-    const SCHEDULED: u32 = 2;
-    if pid.0 == 0 || pid.0 > PID_MAX {
-        return None;
-    }
-    // The kernel's numbers of these clocks: the inverted process number above three bits of kind.
-    let clock = libc::clockid_t::from_ne_bytes((!pid.0 << 3 | SCHEDULED).to_ne_bytes());
-    let mut now = libc::timespec { tv_sec: 0, tv_nsec: 0 };
-    // SAFETY: the call writes one `timespec` to valid memory of that type, and keeps no reference.
-    let failed = unsafe { libc::clock_gettime(clock, &raw mut now) } != 0;
-    let now = Duration::new(u64::try_from(now.tv_sec).ok()?, u32::try_from(now.tv_nsec).ok()?);
-    (!failed).then_some(now)
-}
-
 /// Returns the bytes of a page.
 pub fn page_bytes() -> u64 {
     // SAFETY: a number in, a number out.
@@ -66,39 +45,6 @@ mod tests {
         // SAFETY: a number in, a number out.
         let ticks = unsafe { libc::sysconf(libc::_SC_CLK_TCK) };
         assert_eq!(u64::try_from(ticks), Ok(crate::process::TICKS_PER_SECOND));
-    }
-
-    #[test]
-    fn the_time_of_a_process_is_that_of_all_its_threads() {
-        let own = Pid::own();
-        let before = of_process(own).unwrap();
-        let worked = std::thread::spawn(|| {
-            let begin = of_this_thread();
-            while of_this_thread().saturating_sub(begin) < Duration::from_millis(30) {
-                std::hint::black_box(0);
-            }
-        });
-        worked.join().unwrap();
-        let after = of_process(own).unwrap();
-        assert!(after.saturating_sub(before) >= Duration::from_millis(29), "also of a thread that has ended");
-        let mut child = std::process::Command::new("sleep").arg("1000").spawn().unwrap();
-        let asleep = Pid(child.id());
-        // It has executed and fallen asleep: from then on its time stands still.
-        let state = || std::fs::read_to_string(format!("/proc/{asleep}/wchan")).unwrap_or_default();
-        for _ in 0..1_000 {
-            if state().contains("nanosleep") {
-                break;
-            }
-            std::thread::sleep(Duration::from_millis(5));
-        }
-        let time = of_process(asleep);
-        assert!(time.is_some_and(|time| time > Duration::ZERO));
-        std::thread::sleep(Duration::from_millis(20));
-        assert_eq!(of_process(asleep), time);
-        child.kill().unwrap();
-        child.wait().unwrap();
-        assert_eq!(of_process(asleep), None);
-        assert_eq!((of_process(Pid(0)), of_process(Pid(u32::MAX))), (None, None));
     }
 
     #[test]

@@ -314,7 +314,8 @@ mod tests {
         let program = folder.path().join("declared-sleep");
         std::fs::copy("/bin/sleep", &program).unwrap();
         let start = || Command::new(&program).arg("1000").spawn().unwrap();
-        let resolver = Resolver { proc: "/proc".into(), cgroups: "/sys/fs/cgroup".into() };
+        let resolver =
+            Resolver { proc: "/proc".into(), sys: "/sys".into(), cgroups: "/sys/fs/cgroup".into() };
         let shared = SharedState::new(Registry::new(Reach::All));
         let first = declarations("[[tag]]\nprogram = 'declared-sl*'\ngroup = 'g'\n");
         let mut declared = Declared::new(resolver, Reach::All, first);
@@ -350,7 +351,8 @@ mod tests {
         let mut line = String::new();
         BufReader::new(outer.stdout.take().unwrap()).read_line(&mut line).unwrap();
         assert_eq!(line, "in\n");
-        let resolver = Resolver { proc: "/proc".into(), cgroups: "/sys/fs/cgroup".into() };
+        let resolver =
+            Resolver { proc: "/proc".into(), sys: "/sys".into(), cgroups: "/sys/fs/cgroup".into() };
         let shared = SharedState::new(Registry::new(Reach::All));
         let text = declarations("[[tag]]\nprogram = 'declared-shell'\n");
         let mut declared = Declared::new(resolver, Reach::All, text);

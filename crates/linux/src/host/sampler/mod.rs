@@ -8,16 +8,14 @@
 //! machine that is paused.
 
 pub(super) mod counters;
-mod quiet;
 
 pub use counters::Unread;
 
 use super::discovery::WatchedThread;
 use super::procfs::{self, DescriptorBudget, Procfs};
-use crate::process::{self, Pid, Stat, State, Tid};
+use crate::process::{self, Stat, State, Tid};
 use crate::survey::LoadSample;
 use counters::{Files, Source, ThreadCounters};
-use quiet::QuietProcesses;
 use std::collections::BTreeMap;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
@@ -78,22 +76,13 @@ pub struct Sampler {
     threads: BTreeMap<ThreadId, Tracked>,
     stat_file: Option<OwnedFd>,
     text: Vec<u8>,
-    quiet: QuietProcesses,
 }
 
 impl Sampler {
     /// Makes a sampler without threads.
     pub fn new(proc: Arc<Procfs>, budget: DescriptorBudget) -> Self {
         let source = Source::of(proc.folder());
-        Self {
-            proc,
-            budget,
-            source,
-            threads: BTreeMap::new(),
-            stat_file: None,
-            text: Vec::new(),
-            quiet: QuietProcesses::default(),
-        }
+        Self { proc, budget, source, threads: BTreeMap::new(), stat_file: None, text: Vec::new() }
     }
 
     /// Returns whether the kernel counts the time that threads wait for a CPU.
@@ -138,55 +127,6 @@ impl Sampler {
     fn has_same_start(&self, thread: &WatchedThread) -> bool {
         let stat = process::thread_stat(self.proc.path(), thread.pid, thread.tid);
         stat.is_ok_and(|stat| stat.start == thread.start)
-    }
-
-    /// Finds the processes in which nothing ran since the last call, before their threads are read.
-    pub(super) fn find_quiet(&mut self, processes: impl Iterator<Item = (Pid, usize)>) {
-        // The numbers of another procfs mean other processes to the clock.
-        if self.proc.shares_numbers() {
-            self.quiet.find(processes);
-        }
-    }
-
-    /// Returns what a reading of a thread would show, if that is known without one: nothing ran in
-    /// its process since the last reading.
-    pub(super) fn repeat(
-        &mut self,
-        id: ThreadId,
-        thread: &WatchedThread,
-        only: Option<OsCpu>,
-        wanted: &Wanted,
-    ) -> Option<ThreadSample> {
-        if !self.quiet.contains(thread.pid) {
-            return None;
-        }
-        let tracked = self.threads.get_mut(&id)?;
-        let now = tracked.last?;
-        let still = tracked.still.saturating_add(1);
-        // Whether it waits for a CPU is not known: it is looked at as often as ever.
-        // The kernel adds the wait of a ready thread up when it is moved, too.
-        let asked = tracked.ready == Some(true) || now.wait.is_some() && is_asked(still, thread.tid);
-        tracked.cpu = only.or(tracked.cpu);
-        let unknown =
-            (wanted.places && tracked.cpu.is_none()) || (wanted.sleeps && tracked.voluntary.is_none());
-        if asked || unknown {
-            return None;
-        }
-        tracked.ran = false;
-        tracked.still = still;
-        if !wanted.sleeps {
-            tracked.voluntary = None;
-        }
-        Some(ThreadSample {
-            id,
-            run: now.run,
-            wait: now.wait,
-            slices: now.slices,
-            voluntary: tracked.voluntary,
-            cpu: tracked.cpu,
-            ready: tracked.ready,
-            counts: None,
-        })
     }
 
     /// Reads the requested values of a thread. `only` is the CPU to which the thread is bound, if
