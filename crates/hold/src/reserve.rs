@@ -377,6 +377,11 @@ impl Taking<'_> {
         let ending = looked.include(ledger, stand, &self.allowed, facts)?;
         let is_true = ending.is_some();
         self.ending = ending.unwrap_or_default();
+        if facts.bounds.allowed == self.allowed && !facts.machine.cpus().is_subset(&self.allowed) {
+            // The service may have given CPUs back between the readings of the mask and of the groups.
+            self.read_limits(facts);
+            facts.bounds.allowed = self.allowed.clone();
+        }
         Ok(is_true)
     }
 

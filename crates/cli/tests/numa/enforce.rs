@@ -12,10 +12,8 @@ use std::os::unix::net::UnixStream;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
-use std::time::Duration;
 use trimtab_core::enforce::{GroupChange, GroupEnd, HoldGroup};
 use trimtab_core::set::NodeSet;
-use trimtab_linux::ledger::{BootId, Ledger, Level, Location};
 use trimtab_linux::partitions::Partitions;
 
 const ROOT: &str = "/sys/fs/cgroup";
@@ -596,35 +594,6 @@ fn a_resize_that_waits_for_the_service_keeps_nobody_from_planning() {
     eventually("their groups follow", || allowed(service.pid()).len() == shape.cpus().len() - 3);
     one.ends().ok();
     two.ends().ok();
-    service.signal(Signal::TERM);
-    service.ends();
-    until_given_back(&homes, &[], &shape.cpus());
-}
-
-/// A hold whose threads could not be bound to its new CPUs does not keep these: another attempt has
-/// something to do.
-#[test]
-fn a_resize_that_cannot_plan_after_its_wait_gives_the_cpus_back() {
-    let homes = given!(Homes::new());
-    let shape = given!(Shape::here());
-    let sandbox = with_roots_ledger();
-    let service = serve(&sandbox, "--enforce");
-    let (one, its) = run(&sandbox, &homes, ANN, "-c 1");
-    eventually("it is enforced", || state(&sandbox, &its)["enforced"] == true);
-    service.signal(Signal::STOP);
-    let growing = sandbox.trimtab(&format!("resize {} -c 2", one.pid())).begins();
-    eventually("it has the cores in the ledger", || sandbox.held().len() == 2);
-    let boot = BootId::read(Path::new("/proc")).unwrap();
-    let ledger = Ledger::open(&Location::named(&sandbox.path("ledger"), boot)).unwrap();
-    let planning = ledger.planner(Level::MACHINE, Duration::from_secs(60)).unwrap();
-    service.signal(Signal::CONT);
-    let failed = growing.ends();
-    assert!(failed.code != Some(0) && failed.stderr.contains("another launch is planning"), "{failed}");
-    assert_eq!((sandbox.held(), allowed(one.pid())), (its.clone(), its));
-    drop(planning);
-    sandbox.trimtab(&format!("resize {} -c 2", one.pid())).ends().warns(&["1 thread bound"]);
-    assert_eq!(allowed(one.pid()), sandbox.held());
-    one.ends().ok();
     service.signal(Signal::TERM);
     service.ends();
     until_given_back(&homes, &[], &shape.cpus());
