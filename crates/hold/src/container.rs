@@ -18,7 +18,7 @@ use crate::facts::{facts, look_at_memory};
 use crate::ranks::{position, without_options};
 use crate::reserve::{ReserveError, ReserveOptions, reserve};
 use crate::select::open;
-use crate::site_facts::{HOLD, Situation};
+use crate::site_facts::Situation;
 use anyhow::{Context, Result, anyhow, bail};
 use rustix::process::{PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
 use std::collections::BTreeMap;
@@ -29,6 +29,7 @@ use trimtab_core::place::{MemoryPlan, rank_variables};
 use trimtab_core::set::CpuSet;
 use trimtab_front::machine::Which;
 use trimtab_front::process_env::World;
+use trimtab_launch::request::variables_of_hold;
 use trimtab_launch::{Environment, LaunchRequest, Sources, decide};
 use trimtab_linux::keeper::{ARGUMENT, ContainerNote, Description, WatchedTarget, description};
 pub use trimtab_linux::keeper::{EngineTask, Target};
@@ -162,7 +163,9 @@ impl ContainerRequest<'_> {
         let text = |value: std::ffi::OsString| value.into_string().ok();
         let mut environment: BTreeMap<String, Option<String>> =
             changes.into_iter().map(|(name, value)| (name, value.and_then(text))).collect();
-        environment.extend(position(&held).map(|hold| (HOLD.to_owned(), Some(hold))));
+        if let Some(hold) = position(&held) {
+            environment.extend(variables_of_hold(&request.environment, Some(hold)));
+        }
         let reserved = held.cpus().clone();
         let cpus = plan.placement.mask.clone();
         let about = about((self.kind, self.id), watched.target(), &cpus);

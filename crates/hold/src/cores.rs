@@ -28,7 +28,7 @@ use trimtab_front::args::SurveyMode;
 use trimtab_front::args::time::Wait;
 use trimtab_front::machine::Which;
 use trimtab_front::process_env::World;
-use trimtab_launch::request::{HOLD, task_of_hold};
+use trimtab_launch::request::{HOLD, variables_of_hold};
 use trimtab_launch::{LaunchFacts, LaunchPlan, LaunchRequest, Options, Refusal, Sources, decide};
 use trimtab_linux::keeper::Target;
 use trimtab_linux::ledger::{Borrowed, Held, LedgerView};
@@ -399,8 +399,7 @@ impl Cores {
         let mut all: BTreeMap<String, Option<String>> =
             changes.into_iter().map(|(name, value)| (name, value.and_then(text))).collect();
         if let Some(hold) = self.position() {
-            all.insert(HOLD.to_owned(), Some(hold));
-            all.extend(task_of_hold(&self.request.environment).map(|(name, task)| (name, Some(task))));
+            all.extend(variables_of_hold(&self.request.environment, Some(hold)));
         }
         all
     }

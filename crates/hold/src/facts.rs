@@ -7,7 +7,7 @@
 use crate::foreign_load::Surroundings;
 use crate::held_memory::{self, MemoryUse};
 use crate::site_facts::{LedgerPosition, Situation, location, private_ledger};
-use crate::withheld;
+use crate::withheld::Withheld;
 use std::collections::BTreeMap;
 use std::ffi::OsString;
 use std::path::Path;
@@ -141,7 +141,9 @@ pub fn look_at_ledger(world: &World, request: &LaunchRequest, facts: &mut Launch
     let allowed = facts.bounds.allowed.clone();
     let seen = group.transpose().and_then(|group| {
         let used = memory_use(world, request, facts, &view)?;
-        let ending = withheld::include(world, &view, &stand, &allowed, facts)?;
+        let withheld = Withheld::look(world, request, &view, &stand, &allowed, facts)?;
+        // Without the right to plan, a hold may end between the two readings: it counts as withheld.
+        let ending = withheld.include(&view, &stand, &allowed, facts)?.unwrap_or_default();
         let held = view.map(stand.level, &stand.within)?.held().union(&ending);
         let memory = memory_of_others(world, request, facts, (&view, &stand), used.as_ref())?;
         Ok((group, held, memory))

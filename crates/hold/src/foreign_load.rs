@@ -22,10 +22,10 @@ use trimtab_core::time::Span;
 use trimtab_core::topology::Machine;
 use trimtab_front::args::SurveyMode;
 use trimtab_front::process_env::World;
-use trimtab_linux::ledger::{KeptTasks, Ledger, LoadSamples};
-use trimtab_linux::process::{Pid, State, TaskName};
-use trimtab_linux::survey::{Load, LoadSample, Masks, Pin, PinScan, Processes, Runnable, Running};
-use trimtab_linux::survey::{runnable, since_boot};
+use trimtab_linux::ledger::{Ledger, LoadSamples};
+use trimtab_linux::process::{Pid, State};
+use trimtab_linux::survey::{Load, LoadSample, Masks, Pin, PinScan, Processes, Runnable};
+use trimtab_linux::survey::{runnable, running, since_boot};
 use trimtab_linux::text::ReadError;
 
 /// Time for which `full` samples load: ten timer ticks of the slowest common kernel, so that one
@@ -108,18 +108,16 @@ impl Surroundings {
             Some(ledger) => LoadSamples::beside(ledger),
             None => location(world).and_then(|location| LoadSamples::open(&location)).ok(),
         };
-        let tasks = kept.as_ref().map(LoadSamples::tasks);
-        let search = |others| runnable_tasks(world, others, processes, tasks.as_ref());
         let ages = Duration::from_nanos(AGE_MIN.0)..=Duration::from_nanos(AGE_MAX.0);
         let before = kept.and_then(|kept| kept.exchange(counters.as_ref().ok(), now, &ages));
         let evidence = match (before, counters) {
             (Some((before, age)), Ok(counters)) => {
                 let load = permille(&Load::between(&before, &counters));
-                let tasks = is_any_busy(&load).then(|| search(others));
+                let tasks = is_any_busy(&load).then(|| runnable_tasks(world, others, processes));
                 others = tasks.as_ref().map_or(others, |tasks| staying(world, others, tasks));
                 LoadEvidence::Kept { load, age: Span(u64::try_from(age.as_nanos()).unwrap_or(0)), tasks }
             }
-            _ => LoadEvidence::Tasks(search(others)),
+            _ => LoadEvidence::Tasks(runnable_tasks(world, others, processes)),
         };
         let estimate = load_estimate(evidence, others);
         self.notes.push(estimate.origin.to_string());
@@ -177,31 +175,13 @@ impl Surroundings {
     }
 }
 
-/// Searches for the runnable tasks: first among those that earlier starts found, and if these are
-/// too few, among all processes for [`AUTO_SEARCH_MAX`]. Keeps those that compute.
-fn runnable_tasks(
-    world: &World,
-    others: usize,
-    processes: &impl Deref<Target = Listed>,
-    kept: Option<&KeptTasks>,
-) -> RunnableTasks {
+/// Searches for the runnable tasks for [`AUTO_SEARCH_MAX`].
+fn runnable_tasks(world: &World, others: usize, processes: &Listed) -> RunnableTasks {
     let begin = Instant::now();
     let go_on = || begin.elapsed() < AUTO_SEARCH_MAX;
-    let known = kept.map(KeptTasks::read).unwrap_or_default();
-    let mut found = Running::again(&world.proc(), &known);
-    if found.tasks.len() < others {
-        match &**processes {
-            Ok(processes) => found = found.and_among(&world.proc(), processes, others, go_on),
-            Err(_) => found.cut = true,
-        }
-    }
-    let mut computing: Vec<TaskName> =
-        found.tasks.iter().filter(|found| found.task.computes()).map(|found| found.name).collect();
-    computing.truncate(KeptTasks::MOST);
-    if let Some(kept) = kept.filter(|_| computing != known) {
-        kept.keep(&computing);
-    }
-    RunnableTasks { found: found.tasks.into_iter().map(|found| found.task).collect(), cut: found.cut }
+    let Ok(processes) = processes else { return RunnableTasks { found: Vec::new(), cut: true } };
+    let found = running(&world.proc(), processes, others, go_on);
+    RunnableTasks { found: found.tasks, cut: found.cut }
 }
 
 /// Returns the smallest number of tasks of others that are runnable within [`STAY_MAX`]; the wait

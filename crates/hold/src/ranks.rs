@@ -11,7 +11,7 @@
 use crate::cores::CoresRequest;
 use crate::facts::{facts, look_at_memory};
 use crate::reserve::{ReserveError, ReserveOptions, reserve};
-use crate::site_facts::{HOLD, OpenLedger, Situation};
+use crate::site_facts::{OpenLedger, Situation};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::ffi::{OsStr, OsString};
@@ -23,6 +23,7 @@ use trimtab_front::args::SurveyMode;
 use trimtab_front::args::time::Wait;
 use trimtab_front::process_env::World;
 use trimtab_launch::facts::Parent;
+use trimtab_launch::request::variables_of_hold;
 use trimtab_launch::{
     EnvMode, Environment, LaunchFacts, LaunchPlan, LaunchRequest, Options, Refusal, Sources, decide,
 };
@@ -346,7 +347,7 @@ fn order(request: &LaunchRequest, plan: &LaunchPlan, hold: Option<&str>) -> Rank
     let text = |value: OsString| value.into_string().ok();
     let mut environment: BTreeMap<String, Option<String>> =
         changes.into_iter().map(|(name, value)| (name, value.and_then(text))).collect();
-    environment.insert(HOLD.to_owned(), hold.map(str::to_owned));
+    environment.extend(variables_of_hold(&request.environment, hold.map(str::to_owned)));
     RankOrder {
         cpus: settings.mask.clone(),
         memory: settings.memory.clone(),

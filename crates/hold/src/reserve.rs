@@ -9,7 +9,7 @@ use crate::grower;
 use crate::held_memory::{self, MemoryUse};
 use crate::queue::{Line, claim, unknown_lockers};
 use crate::site_facts::{LedgerPosition, location, private_ledger};
-use crate::withheld;
+use crate::withheld::{self, Withheld};
 use anyhow::anyhow;
 use std::cell::OnceCell;
 use std::collections::BTreeMap;
@@ -35,6 +35,8 @@ const PLANNER_WAIT_MAX: Duration = Duration::from_secs(2);
 /// Longest wait once its holder was found to be stopped: a waiter that spent [`PLANNER_WAIT_MAX`]
 /// on each attempt would check the line too rarely to pass over a stopped ticket.
 const PLANNER_WAIT_MAX_STOPPED: Duration = Duration::from_millis(20);
+/// Longest wait for the planner lock after which the memory that holds use is not read again.
+const MEMORY_READING_MAX: Duration = Duration::from_millis(50);
 /// Most attempts to plan again because other launches took the cores first, which happens only to
 /// launches that plan without the lock.
 const PLAN_ATTEMPTS_MAX: usize = 16;
@@ -153,7 +155,10 @@ pub fn reserve(
         // A launch that may wait does not overtake launches that already wait.
         let line = || ledger.waiting(stand.level, &stand.within).is_ok_and(|waiting| waiting > 0);
         if queue.is_none() && order.wait.is_some() && line() {
-            let _ = taking.include_withheld(facts, &ledger, &stand); // the attempt meets the error
+            // The attempt meets the error.
+            let looked = taking.look_at_withheld(facts, &ledger, &stand);
+            let _ =
+                looked.and_then(|looked| taking.include_withheld(facts, &ledger, &stand, looked.as_ref()));
             queue = taking.enqueue(facts, &ledger, &stand);
         }
         let cause = match taking.attempt(facts, &ledger, &stand, queue.as_mut()) {
@@ -342,24 +347,42 @@ impl Taking<'_> {
         }
     }
 
-    /// Adds the CPUs to the facts that only enforced holds keep from this process.
+    /// Looks for the CPUs that only enforced holds keep from this process; `None` for a holder that
+    /// is another process, whose limits are known to the caller alone.
+    fn look_at_withheld(
+        &mut self,
+        facts: &LaunchFacts,
+        ledger: &Ledger,
+        stand: &LedgerPosition,
+    ) -> Result<Option<Withheld>, LedgerError> {
+        if self.order.holder.is_some() {
+            return Ok(None);
+        }
+        if !facts.machine.cpus().is_subset(&self.allowed) {
+            // The service may have given CPUs back since the limits were read.
+            self.read_limits(facts);
+        }
+        Withheld::look(self.world, self.request, ledger, stand, &self.allowed, facts).map(Some)
+    }
+
+    /// Adds these CPUs to the facts. Returns `false` if another hold has ended since the look.
     fn include_withheld(
         &mut self,
         facts: &mut LaunchFacts,
         ledger: &Ledger,
         stand: &LedgerPosition,
-    ) -> Result<(), LedgerError> {
-        // The limits of another process are known to the caller alone.
-        if self.order.holder.is_some() {
-            return Ok(());
-        }
-        self.ending = withheld::include(self.world, ledger, stand, &self.allowed, facts)?;
+        looked: Option<&Withheld>,
+    ) -> Result<bool, LedgerError> {
+        let Some(looked) = looked else { return Ok(true) };
+        let ending = looked.include(ledger, stand, &self.allowed, facts)?;
+        let is_true = ending.is_some();
+        self.ending = ending.unwrap_or_default();
         if facts.bounds.allowed == self.allowed && !facts.machine.cpus().is_subset(&self.allowed) {
-            // The service may have given CPUs back since the limits were read.
+            // The service may have given CPUs back between the readings of the mask and of the groups.
             self.read_limits(facts);
             facts.bounds.allowed = self.allowed.clone();
         }
-        Ok(())
+        Ok(is_true)
     }
 
     /// Reads the memory that holds use, unless a reading is recent. Returns whether it was read.
@@ -417,8 +440,10 @@ impl Taking<'_> {
         stand: &LedgerPosition,
         ticket: Option<&mut Ticket>,
     ) -> Result<Attempt, LedgerError> {
-        // Examines all processes, so it comes before the right to plan.
-        let is_fresh = self.read_memory_use(facts, ledger)?;
+        // These examine all processes and all groups, so they come before the right to plan.
+        let mut is_fresh = self.read_memory_use(facts, ledger)?;
+        let looked = self.look_at_withheld(facts, ledger, stand)?;
+        let begin = Instant::now();
         // Each attempt that fails opens the ledger again, and one that succeeds reads it no more.
         let right = match ledger.last_planner(stand.level, self.patience) {
             Ok(planner) => {
@@ -431,6 +456,12 @@ impl Taking<'_> {
             }
             Err(error) => return Err(error),
         };
+        // Memory that a hold has returned during the wait is free by now, and the older reading counts
+        // it as used by the hold: it would be promised twice.
+        if self.used.is_some() && begin.elapsed() > MEMORY_READING_MAX {
+            self.used = memory_use(self.world, self.request, facts, ledger)?;
+            is_fresh = true;
+        }
         // The enclosing hold may have shrunk since; whoever shrinks it has this right, too.
         if stand.level != Level::MACHINE
             && right.is_some()
@@ -443,7 +474,9 @@ impl Taking<'_> {
         if let Some(group) = self.group(ledger, stand)? {
             return self.join(facts, ledger, stand, group, right);
         }
-        self.include_withheld(facts, ledger, stand)?;
+        if !self.include_withheld(facts, ledger, stand, looked.as_ref())? {
+            return Ok(Attempt::Again);
+        }
         let map = ledger.map(stand.level, &stand.within)?;
         let others = map.held().union(&self.ending);
         let position = (&**ledger, stand);

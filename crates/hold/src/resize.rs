@@ -10,7 +10,7 @@ use crate::masks::widest_mask;
 use crate::room::HoldRoom;
 use crate::select::{HoldName, Selected, open};
 use crate::site_facts::Situation;
-use anyhow::{Context, Result, bail};
+use anyhow::{Result, bail};
 use serde::Serialize;
 use std::collections::BTreeSet;
 use std::path::Path;
@@ -172,9 +172,19 @@ impl HoldChange<'_> {
         Ok(self.ledger.map(inner, &hold.cpus)?.held())
     }
 
+    /// Returns whether no run inside the hold has any of these CPUs.
+    fn is_unused(&self, cpus: &CpuSet) -> bool {
+        self.inside().is_ok_and(|inside| !inside.intersects(cpus))
+    }
+
     /// Waits until the groups of an enforced hold have the CPUs that were added to it. Other
     /// launches plan meanwhile. Returns the rights again.
-    fn wait_for_groups(&self, members: &[Pid], added: &CpuSet, rights: Vec<Planner>) -> Result<Vec<Planner>> {
+    fn wait_for_groups(
+        &mut self,
+        members: &[Pid],
+        added: &CpuSet,
+        rights: Vec<Planner>,
+    ) -> Result<Vec<Planner>> {
         if !members.iter().any(|pid| lacks(&self.world.root, *pid, added)) {
             return Ok(rights);
         }
@@ -184,8 +194,21 @@ impl HoldChange<'_> {
             let left = GROUP_WAIT_MAX.saturating_sub(begin.elapsed());
             wait_for_cpus(&self.world.root, *pid, added, left);
         }
-        let rights = self.rights().context("the hold is larger now, and its threads are not bound anew")?;
-        if self.borrowed.locked(self.ledger, &self.machine.cpus())? != self.borrowed.hold().cpus {
+        let again = self.rights().and_then(|rights| {
+            let locked = self.borrowed.locked(self.ledger, &self.machine.cpus())?;
+            Ok((rights, locked))
+        });
+        let (rights, locked) = match again {
+            Ok(again) => again,
+            // No thread is bound to them, and a repetition would find nothing to add.
+            Err(error) if self.is_unused(added) && self.borrowed.give_back(self.ledger, added).is_ok() => {
+                return Err(error);
+            }
+            Err(error) => {
+                return Err(error.context("the hold is larger now, and its threads are not bound anew"));
+            }
+        };
+        if locked != self.borrowed.hold().cpus {
             bail!("the hold was changed by others at the same time: its threads are as they left them");
         }
         Ok(rights)
@@ -212,9 +235,9 @@ impl HoldChange<'_> {
                 Ok(rebound) => rebound,
                 Err(error) => {
                     // A run inside the hold may have got some of them during the wait.
-                    let is_free = !self.inside()?.intersects(&added);
-                    if is_free && self.bind(&new, &old, false).is_ok() {
-                        self.borrowed.give_back(self.ledger, &added)?;
+                    if self.is_unused(&added) && self.bind(&new, &old, false).is_ok() {
+                        // The caller is told of the first error.
+                        let _ = self.borrowed.give_back(self.ledger, &added);
                     }
                     return Err(error);
                 }

@@ -403,11 +403,12 @@ impl LaunchRequest {
     }
 }
 
-/// Returns the variable by which runs inside a hold of this launch know the task in which the hold
-/// was made; `None` outside of tasks.
-pub fn task_of_hold(environment: &Environment) -> Option<(String, String)> {
+/// Returns the variables by which runs inside a hold of this launch know the hold, and the task in
+/// which it was made, if it was made in one. Without a hold, an inherited one is removed.
+pub fn variables_of_hold(environment: &Environment, hold: Option<String>) -> Vec<(String, Option<String>)> {
     let get = |name: &str| environment.text(name);
-    task(&get).map(|task| (TASK_OF_HOLD.to_owned(), task))
+    let task = hold.as_ref().and_then(|_| task(&get)).map(|task| (TASK_OF_HOLD.to_owned(), Some(task)));
+    std::iter::once((HOLD.to_owned(), hold)).chain(task).collect()
 }
 
 /// Reads the grant of a workload manager. Inside a run the hold is the user's own choice, perhaps

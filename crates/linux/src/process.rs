@@ -67,17 +67,6 @@ impl StartTime {
     }
 }
 
-/// A task, identified also when its numbers are used again.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
-pub struct TaskName {
-    /// Its process.
-    pub pid: Pid,
-    /// The task.
-    pub tid: Tid,
-    /// Its start.
-    pub start: StartTime,
-}
-
 /// State of a task.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]

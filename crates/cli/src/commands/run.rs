@@ -13,7 +13,7 @@ use anyhow::{Context, anyhow};
 use rustix::process::{Signal, set_parent_process_death_signal};
 use std::ffi::OsString;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 use trimtab_agent::jobserver::{self, Jobserver};
 use trimtab_agent::monitor::announcement::{ChildFacts, announce, retract};
 use trimtab_agent::narrator::Narrator;
@@ -27,22 +27,24 @@ use trimtab_hold::facts;
 use trimtab_hold::grower::{self, GrowthOrder};
 use trimtab_hold::queue::priority_beyond;
 use trimtab_hold::reserve::{ReserveOptions, reserve};
-use trimtab_hold::site_facts::{HOLD, OpenLedger, Situation};
+use trimtab_hold::site_facts::{OpenLedger, Situation};
 use trimtab_launch::budget;
 use trimtab_launch::jobserver::set_up;
-use trimtab_launch::request::task_of_hold;
+use trimtab_launch::request::variables_of_hold;
 use trimtab_launch::{Changes, EnvMode, LaunchFacts, LaunchPlan, LaunchRequest};
 use trimtab_linux::budget::BudgetPage;
 use trimtab_linux::child::{self, Two, Word};
 use trimtab_linux::launch::{ApplyError, apply, become_program};
 use trimtab_linux::ledger::{Held, Ledger};
-use trimtab_linux::partitions::wait_for_release;
+use trimtab_linux::partitions::is_enforced;
 use trimtab_linux::program::{Program, resolve};
 use trimtab_linux::text::printable;
 
 /// Longest wait until the service that enforces holds releases CPUs of a hold that has ended: it
 /// looks once a second, and some seconds later while it reads very many processes.
 const RELEASE_MAX: Duration = Duration::from_secs(10);
+/// Pause between two attempts meanwhile.
+const RELEASE_PAUSE: Duration = Duration::from_millis(20);
 
 /// Runs the command.
 ///
@@ -227,12 +229,17 @@ impl Launch<'_> {
     /// Applies the plan. The CPUs of an enforced hold that has just ended are withheld until the
     /// service looks at the ledger again, and the kernel refuses to bind to them.
     fn applied(&self, plan: &LaunchPlan) -> Result<Vec<String>, ApplyError> {
-        match apply(plan) {
-            Err(ApplyError::Mask { cpus, .. } | ApplyError::Differs { asked: cpus, .. }) => {
-                wait_for_release(&self.world.root, &cpus, RELEASE_MAX);
-                apply(plan)
+        let begin = Instant::now();
+        loop {
+            match apply(plan) {
+                // A mask is set first, and nothing else if that fails.
+                Err(ApplyError::Mask { .. } | ApplyError::Differs { .. })
+                    if begin.elapsed() < RELEASE_MAX && is_enforced(&self.world.root) =>
+                {
+                    std::thread::sleep(RELEASE_PAUSE);
+                }
+                done => return done,
             }
-            done => done,
         }
     }
 
@@ -302,10 +309,8 @@ impl Launch<'_> {
         let claim = held.claim();
         let descriptor = held.keep().context("cannot keep the cores reserved").map_err(failed)?;
         let claim = HoldClaim { descriptor, ..claim };
-        changes.insert(HOLD.to_owned(), Some(OsString::from(claim.to_string())));
-        if let Some((name, task)) = task_of_hold(&self.request.environment) {
-            changes.insert(name, Some(OsString::from(task)));
-        }
+        let variables = variables_of_hold(&self.request.environment, Some(claim.to_string()));
+        changes.extend(variables.into_iter().map(|(name, value)| (name, value.map(OsString::from))));
         Ok(())
     }
 }

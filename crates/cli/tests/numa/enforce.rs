@@ -5,13 +5,16 @@ use crate::shape::{Cpus, Shape, testbed};
 use crate::util::{Call, MASK, Running, Sandbox, cpus, eventually, skip};
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::os::unix::fs::chown;
 use std::os::unix::net::UnixStream;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command};
+use std::process::{Child, Command, Stdio};
+use trimtab_core::enforce::{GroupChange, GroupEnd, HoldGroup};
+use trimtab_core::set::NodeSet;
+use trimtab_linux::partitions::Partitions;
 
 const ROOT: &str = "/sys/fs/cgroup";
 const ANN: u32 = 1001;
@@ -458,6 +461,57 @@ fn a_run_waits_for_the_cpus_of_an_enforced_hold() {
     service.signal(Signal::TERM);
     service.ends();
     until_given_back(&homes, &[], &shape.cpus());
+}
+
+/// A run that shares CPUs with others does not get those of an enforced hold, on which the kernel lets
+/// nothing else run.
+#[test]
+fn a_run_that_shares_is_placed_beside_enforced_holds() {
+    let homes = given!(Homes::new());
+    let shape = given!(Shape::here());
+    let sandbox = with_roots_ledger();
+    let (held, mask) = run(&sandbox, &homes, ANN, "-c 1");
+    let service = serve(&sandbox, "--enforce");
+    let rest: Cpus = shape.cpus().difference(&mask).copied().collect();
+    eventually("it is enforced", || allowed(service.pid()) == rest);
+    let shares = sandbox.run(&format!("-c {} --share", rest.len())).sh(MASK).user(BOB).ends();
+    assert_eq!((shares.code, cpus(&shares.out())), (Some(0), rest.clone()), "{shares}");
+    let more = sandbox.run(&format!("-c {} --share", rest.len() + 1)).sh(MASK).user(BOB).ends();
+    more.fails(125, &[]);
+    held.ends().ok();
+    service.signal(Signal::TERM);
+    service.ends();
+    until_given_back(&homes, &[], &shape.cpus());
+}
+
+/// A process with the number of an ended member of a hold leaves the hold's group again.
+#[test]
+fn a_process_that_began_at_another_time_does_not_stay_in_a_group() {
+    let homes = given!(Homes::new());
+    let partitions = Partitions::open(Path::new(ROOT)).unwrap();
+    let mut process = Command::new("cat").stdin(Stdio::piped()).spawn().unwrap();
+    let pid = process.id();
+    homes.take("ann", pid);
+    let home = "/users.slice/ann/session".to_owned();
+    let group = HoldGroup { home: home.clone(), hold: 0x5a };
+    let (cpus, mems) = ("1".parse().unwrap(), NodeSet::new());
+    partitions.apply(&GroupChange::Establish { group: group.clone(), cpus, mems }).unwrap();
+    let stat = fs::read_to_string(format!("/proc/{pid}/stat")).unwrap();
+    let start: u64 = stat.rsplit_once(')').unwrap().1.split_whitespace().nth(19).unwrap().parse().unwrap();
+    let enter = |start| GroupChange::Enter { group: group.clone(), pids: BTreeMap::from([(pid, start)]) };
+    partitions.apply(&enter(start + 1)).unwrap();
+    assert_eq!(group_of(pid), home, "it is not moved");
+    partitions.apply(&enter(start)).unwrap();
+    assert_eq!(group_of(pid), group.path());
+    // The kernel was told the number, and it was this process's by then.
+    partitions.expel_other(&group, pid, start).unwrap();
+    assert_eq!(group_of(pid), group.path(), "it is the one");
+    partitions.expel_other(&group, pid, start + 1).unwrap();
+    assert_eq!(group_of(pid), home);
+    partitions.apply(&GroupChange::GiveBack { group, why: GroupEnd::Hold }).unwrap();
+    process.kill().unwrap();
+    process.wait().unwrap();
+    assert_eq!(homes.groups(), Vec::<PathBuf>::new());
 }
 
 /// A hold that has ended is a partition for another moment. Each run beside it gets its CPUs, or

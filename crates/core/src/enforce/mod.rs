@@ -378,9 +378,9 @@ fn outcome(
 ) -> HoldOutcome {
     let users = granted.numbers.entry(hold.id).or_default();
     let (is_first, is_own) = (users.is_empty(), !users.insert(hold.uid));
-    if is_own && hold.uid != ROOT {
-        // The kernel's locks show several holds where the launcher makes one: a pretence, by which
-        // a user would have more CPUs than the limits allow.
+    if is_own && !hold.shared && hold.uid != ROOT {
+        // The kernel's locks show several holds where the launcher makes one: a pretence. Shared
+        // holds may have one number, such as those of a job's ranks, of which one is resized.
         return HoldOutcome::Refused(HoldRefusal::SameNumber);
     }
     if let Some(refusal) = refusal(machine, limits, hold, granted) {

@@ -192,7 +192,8 @@ proptest! {
             let of_user = of_users.entry(verdict.uid).or_default();
             *of_user = of_user.union(&verdict.cpus);
             // Also by several descriptions with one number, a user has no more than the limits.
-            prop_assert!(numbers.insert((verdict.uid, verdict.hold)), "{:?}", turn.verdicts);
+            let is_shared = verdict.outcome == HoldOutcome::Left(Unenforced::Shared);
+            prop_assert!(is_shared || numbers.insert((verdict.uid, verdict.hold)), "{:?}", turn.verdicts);
             prop_assert!(limits.hold_cores.is_none_or(|most| cores <= most as usize));
             prop_assert!(!verdict.cpus.intersects(&limits.reserved));
         }
@@ -271,6 +272,17 @@ fn several_descriptions_with_one_number_do_not_escape_the_limits() {
             "only agreed: an older hold has its number"
         ]
     );
+}
+
+#[test]
+fn shared_holds_of_one_number_are_bound_by_the_limits_alone() {
+    let limits = HoldLimits { user_cores: Some(2), ..HoldLimits::default() };
+    let shared = |began, cpus| SeenHold { shared: true, ..one_hold(7, began, 1, cpus) };
+    let agreed = "only agreed: its CPUs are shared (ranks of a job, or --share)";
+    // Two ranks of a job of which one is being resized.
+    assert_eq!(words(&[shared(1, "0-3"), shared(2, "0-1")], &limits), [agreed, agreed]);
+    let beyond = "refused: with it its user would have 3 cores, and a user may have 2 (max-cores-per-user)";
+    assert_eq!(words(&[shared(1, "0-3"), shared(2, "4-5")], &limits), [agreed, beyond]);
 }
 
 #[test]

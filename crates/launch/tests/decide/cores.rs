@@ -88,9 +88,15 @@ fn a_workload_managers_grant_bounds_auto_and_nothing_else() {
     assert_eq!(cores_of(&task, None, &facts).0, 2);
     assert_eq!(cores_of(&task, Some("6"), &facts).0, 6);
     // A run of six cores that such a task has started: its inner runs have those.
-    let of_hold = request::task_of_hold(&environment(&task[..1])).unwrap();
-    let in_own = [task[0], task[1], (&of_hold.0, &of_hold.1)];
+    let of_hold = |outer: &[(&str, &str)], hold: Option<&str>| {
+        request::variables_of_hold(&environment(outer), hold.map(str::to_owned))
+    };
+    let variables = of_hold(&task[..1], Some("1"));
+    let in_own = variables.iter().map(|(name, value)| (name.as_str(), value.as_deref().unwrap()));
+    let in_own: Vec<_> = [task[0]].into_iter().chain(in_own).collect();
     assert_eq!(cores_of(&in_own, None, &facts).0, 8);
+    let only = |value: Option<&str>| vec![(request::HOLD.to_owned(), value.map(str::to_owned))];
+    assert_eq!((of_hold(&[], Some("1")), of_hold(&task, None)), (only(Some("1")), only(None)));
     // Each rank of a step has two CPUs of four.
     let step = [slurm[0], slurm[1], ("SLURM_LOCALID", "1"), ("SLURM_STEP_TASKS_PER_NODE", "2")];
     let of_step = LaunchRequest::merge(sources(&step)).unwrap();

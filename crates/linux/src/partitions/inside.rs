@@ -1,11 +1,13 @@
 //! Enforced holds as processes meet them: inside of one the CPUs of its home, and the wait until its
 //! group follows the ledger; outside the CPUs that they withhold.
 
-use super::Partitions;
 use super::members::home;
+use super::{LOCK, Partitions};
 use crate::limits::cgroup::Groups;
 use crate::process::Pid;
 use crate::text;
+use std::fs;
+use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 use std::time::{Duration, Instant};
 use trimtab_core::enforce::{HoldGroup, Seal};
@@ -52,14 +54,18 @@ pub fn of_holds(mounted: &Path) -> CpuSet {
     sealed.fold(CpuSet::new(), |all, seen| all.union(&seen.cpus))
 }
 
-/// Waits until no partition withholds any of these CPUs: of a hold that has ended, the service
-/// removes it when it looks at the ledger next.
-pub fn wait_for_release(root: &Path, cpus: &CpuSet, most: Duration) {
-    let begin = Instant::now();
-    let is_left = || effective(root, "/").is_none_or(|left| cpus.is_subset(&left));
-    while !is_left() && begin.elapsed() < most {
-        std::thread::sleep(PAUSE);
-    }
+/// Returns whether a service enforces holds on this machine: whether the file of its lock exists and
+/// a process of this namespace has it locked. Other users than root cannot open the file.
+pub fn is_enforced(root: &Path) -> bool {
+    let Ok(file) = fs::metadata(root.join(LOCK.trim_start_matches('/'))) else { return false };
+    let locks = fs::read_to_string(root.join("proc/locks")).unwrap_or_default();
+    // The device is not compared: some file systems show another one here. A lock of another file
+    // with this number costs a search.
+    locks.lines().any(|line| {
+        let mut words = line.split_whitespace().skip(1);
+        words.next() == Some("FLOCK")
+            && words.nth(3).and_then(|name| name.rsplit(':').next()?.parse().ok()) == Some(file.ino())
+    })
 }
 
 /// Returns whether a process is in the group of a hold that has not all of these CPUs yet.
@@ -90,7 +96,6 @@ fn effective(root: &Path, group: &str) -> Option<CpuSet> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::fs;
 
     #[test]
     fn a_process_in_a_holds_group_knows_its_home_and_waits_for_its_group() {
@@ -145,8 +150,20 @@ mod tests {
         write("sys/fs/cgroup/a/cpuset.cpus", "0-4,6\n");
         write("sys/fs/cgroup/a/cpuset.cpus.effective", "0-3,6\n");
         assert_eq!(of("0-3,6"), "4");
-        wait_for_release(root.path(), &set("6-7"), Duration::from_secs(3600));
-        wait_for_release(root.path(), &set("4"), Duration::ZERO);
         assert_eq!(of_holds(&root.path().join("sys/fs/cgroup")), CpuSet::new(), "plain folders");
+    }
+
+    #[test]
+    fn holds_are_enforced_while_a_process_has_the_lock() {
+        let root = tempfile::tempdir().unwrap();
+        fs::create_dir_all(root.path().join("run")).unwrap();
+        std::os::unix::fs::symlink("/proc", root.path().join("proc")).unwrap();
+        assert!(!is_enforced(root.path()), "no file");
+        let path = root.path().join(LOCK.trim_start_matches('/'));
+        let partitions = Partitions { root: root.path().to_owned(), lock: path.clone() };
+        let locked = partitions.lock().unwrap();
+        assert!(is_enforced(root.path()));
+        drop(locked);
+        assert!(path.exists() && !is_enforced(root.path()), "a file of a service that has ended");
     }
 }

@@ -21,7 +21,7 @@ mod members;
 #[cfg(test)]
 mod tests;
 
-pub use inside::{home_cpus, lacks, of_holds, wait_for_cpus, wait_for_release, withheld};
+pub use inside::{home_cpus, is_enforced, lacks, of_holds, wait_for_cpus, withheld};
 pub use members::seen;
 
 use crate::process::{self, Pid};
@@ -332,26 +332,27 @@ impl Partitions {
                 _ => {}
             }
             if !lives(&process) {
-                self.expel_other(&path, pid, start)?;
+                self.expel_other(group, pid, start)?;
             }
         }
         Ok(())
     }
 
-    /// Moves a process out of a group again that has the number of an ended one: to the group of
-    /// its parent, in which it was born.
-    fn expel_other(&self, path: &str, pid: u32, start: u64) -> Result<(), PartitionError> {
+    /// Moves a process out of the group of a hold to the group above it, if it began at another
+    /// time than `start`: it has the number of a process that has ended.
+    ///
+    /// # Errors
+    /// The kernel refuses.
+    pub fn expel_other(&self, group: &HoldGroup, pid: u32, start: u64) -> Result<(), PartitionError> {
         let proc = Path::new(PROC);
         let Ok(other) = process::stat(proc, Pid(pid)) else { return Ok(()) };
-        let is_inside = self
-            .text(path, "cgroup.procs")
-            .is_some_and(|all| all.lines().any(|line| line.parse() == Ok(pid)));
-        let Some((home, inside)) = members::home(proc, other.parent) else { return Ok(()) };
+        // The kernel shows no processes of a threaded group, so the process is asked for its group.
+        let is_inside = members::home(proc, Pid(pid))
+            .is_some_and(|(home, inside)| home == group.home && inside == Some(group.hold));
         if other.start.0 == start || !is_inside {
             return Ok(());
         }
-        let to = inside.map_or(home.clone(), |hold| HoldGroup { home, hold }.path());
-        match self.write(&to, "cgroup.procs", &pid.to_string()) {
+        match self.write(&group.home, "cgroup.procs", &pid.to_string()) {
             Err(error) if !has_ended(&error) => Err(error),
             _ => Ok(()),
         }

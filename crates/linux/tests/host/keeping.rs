@@ -63,10 +63,8 @@ fn keeping(folder: &Path) -> HostOptions {
     HostOptions { keep: Some(keep), ..HostOptions::default() }
 }
 
-/// Returns the records in a folder, without the marks beside them.
 fn records(folder: &Path) -> Vec<PathBuf> {
     let mut paths: Vec<PathBuf> = fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path()).collect();
-    paths.retain(|path| path.to_string_lossy().contains(".balance-"));
     paths.sort();
     paths
 }

@@ -74,12 +74,11 @@ pub fn restore_left_behind(
     proc: &Path,
     only: Option<Pid>,
 ) -> Result<Vec<LeftBehind>, JournalError> {
-    // Also records of versions that made no marks.
-    restore_in(Folder::find(location)?, location, proc, only, |_| true)
+    restore_in(Folder::find(location)?, location, proc, only)
 }
 
-/// Does the same for all records, at a start: the directory is listed only if it has a mark. An
-/// open ledger of this location saves the search for the directory.
+/// Does the same for all records. An open ledger of this location saves the search for the
+/// directory.
 ///
 /// # Errors
 /// As [`restore_left_behind`].
@@ -89,7 +88,7 @@ pub fn restore_beside(
     proc: &Path,
 ) -> Result<Vec<LeftBehind>, JournalError> {
     let scratch = ledger.scratch().map_or_else(|| location.scratch(), Ok)?;
-    restore_in(Folder::of(scratch), location, proc, None, Folder::is_marked)
+    restore_in(Folder::of(scratch), location, proc, None)
 }
 
 fn restore_in(
@@ -97,12 +96,11 @@ fn restore_in(
     location: &Location,
     proc: &Path,
     only: Option<Pid>,
-    is_listed: impl Fn(&Folder) -> bool,
 ) -> Result<Vec<LeftBehind>, JournalError> {
     let of_root = location.of_root().and_then(|path| shared.of_root(path));
     let namespace = LazyCell::new(|| namespace(proc));
     let mut ends = Vec::new();
-    for folder in of_root.iter().chain([&shared]).filter(|folder| is_listed(folder)) {
+    for folder in of_root.iter().chain([&shared]) {
         for process in list(folder, proc)? {
             ends.extend(restore_one(folder, proc, *namespace, process, only));
         }

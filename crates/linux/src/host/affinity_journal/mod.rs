@@ -14,11 +14,6 @@
 //! name. Whether a record is locked is queried and never tested by locking. Root restores a user's
 //! record only on that user's own threads.
 //!
-//! Each start looks for records, and most users never balance. So a journal makes two empty files
-//! beside its records first, its *marks*, which stay until the machine is restarted: one for its
-//! user, one for root. A start without a mark does not list the directory, which may have very many
-//! files of other programs. A user can only remove marks that are the user's own.
-//!
 //! Users' records are in a directory that all users can write, root's in a directory of its own if
 //! the machine has room for that. A balancer that claims a process makes and locks its own record
 //! first and reads the other directory then: of two that do so at the same moment at least one sees
@@ -44,7 +39,7 @@ use rustix::fs::{
     statat, unlinkat,
 };
 use rustix::io::{Errno, pwrite};
-use rustix::process::{Resource, Uid, geteuid, getrlimit};
+use rustix::process::{Resource, geteuid, getrlimit};
 use std::collections::BTreeMap;
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
@@ -182,30 +177,6 @@ impl Folder {
         (self.name(pid, start) == name).then_some((pid, start))
     }
 
-    /// Returns the name of the mark for a user; root looks for the records of all.
-    fn mark(&self, uid: Uid) -> String {
-        let stem = self.stem.trim_end_matches('-');
-        if uid.is_root() { format!("{stem}d-all") } else { format!("{stem}d-of-{}", uid.as_raw()) }
-    }
-
-    /// Makes the marks of this user's records.
-    fn set_marks(&self) -> Result<(), JournalError> {
-        let flags = OFlags::RDONLY | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-        for name in [self.mark(Uid::ROOT), self.mark(geteuid())] {
-            match openat(&self.directory, &*name, flags, Mode::from_raw_mode(0o444)) {
-                Ok(_) | Err(Errno::EXIST) => {}
-                Err(error) => return Err(self.failed("making", &name, error)),
-            }
-        }
-        Ok(())
-    }
-
-    /// Returns whether the folder may have records that this user can carry out.
-    fn is_marked(&self) -> bool {
-        let mark = statat(&self.directory, self.mark(geteuid()), AtFlags::SYMLINK_NOFOLLOW);
-        !matches!(mark, Err(Errno::NOENT))
-    }
-
     fn failed(&self, attempt: &'static str, name: &str, error: impl Into<io::Error>) -> JournalError {
         JournalError::Io { attempt, path: self.path.join(name), source: error.into() }
     }
@@ -255,7 +226,6 @@ impl AffinityJournal {
         let of_root = location.of_root().map(Path::to_owned);
         let own = of_root.as_deref().filter(|_| geteuid().is_root());
         let folder = own.and_then(|path| shared.make_of_root(path)).unwrap_or_else(|| shared.clone());
-        folder.set_marks()?;
         let start = process::stat(proc, Pid::own())?.start;
         let (own, namespace) = ((Pid::own(), start), namespace(proc));
         let proc = proc.to_owned();
