@@ -405,6 +405,15 @@ impl LaunchRequest {
 
 /// Returns the variables by which runs inside a hold of this launch know the hold, and the task in
 /// which it was made, if it was made in one. Without a hold, an inherited one is removed.
+///
+/// # Example
+/// ```
+/// use trimtab_launch::{Environment, request::variables_of_hold};
+///
+/// let outside = Environment::default();
+/// let removed = [("TRIMTAB_HOLD".to_owned(), None)];
+/// assert_eq!(variables_of_hold(&outside, None), removed);
+/// ```
 pub fn variables_of_hold(environment: &Environment, hold: Option<String>) -> Vec<(String, Option<String>)> {
     let get = |name: &str| environment.text(name);
     let task = hold.as_ref().and_then(|_| task(&get)).map(|task| (TASK_OF_HOLD.to_owned(), Some(task)));
