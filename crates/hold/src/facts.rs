@@ -142,7 +142,8 @@ pub fn look_at_ledger(world: &World, request: &LaunchRequest, facts: &mut Launch
     let seen = group.transpose().and_then(|group| {
         let used = memory_use(world, request, facts, &view)?;
         let withheld = Withheld::look(world, request, &view, &stand, &allowed, facts)?;
-        // Without the right to plan, a hold may end between the two readings: it counts as withheld.
+        // Without the right to plan, a hold may end between the two readings: it counts as
+        // withheld.
         let ending = withheld.include(&view, &stand, &allowed, facts)?.unwrap_or_default();
         let held = view.map(stand.level, &stand.within)?.held().union(&ending);
         let memory = memory_of_others(world, request, facts, (&view, &stand), used.as_ref())?;

@@ -48,9 +48,9 @@ impl MemoryUse {
     }
 
     /// Returns whether a launch that only waits can go on with this reading. Memory that a hold has
-    /// taken since counts twice, as used and as held, and a hold that was made since counts as unused:
-    /// both make a planner cautious. Memory that a hold has returned since counts as used by it and
-    /// as free, so a plan needs a newer reading.
+    /// taken since counts twice, as used and as held, and a hold that was made since counts as
+    /// unused: both make a planner cautious. Memory that a hold has returned since counts as used
+    /// by it and as free, so a plan needs a newer reading.
     pub fn is_recent(&self) -> bool {
         self.at.elapsed() < self.took * COST_DIVISOR
     }

@@ -378,7 +378,8 @@ impl Taking<'_> {
         let is_true = ending.is_some();
         self.ending = ending.unwrap_or_default();
         if facts.bounds.allowed == self.allowed && !facts.machine.cpus().is_subset(&self.allowed) {
-            // The service may have given CPUs back between the readings of the mask and of the groups.
+            // The service may have given CPUs back between the readings of the mask and of the
+            // groups.
             self.read_limits(facts);
             facts.bounds.allowed = self.allowed.clone();
         }
@@ -456,8 +457,8 @@ impl Taking<'_> {
             }
             Err(error) => return Err(error),
         };
-        // Memory that a hold has returned during the wait is free by now, and the older reading counts
-        // it as used by the hold: it would be promised twice.
+        // Memory that a hold has returned during the wait is free by now, and the older reading
+        // counts it as used by the hold: it would be promised twice.
         if self.used.is_some() && begin.elapsed() > MEMORY_READING_MAX {
             self.used = memory_use(self.world, self.request, facts, ledger)?;
             is_fresh = true;

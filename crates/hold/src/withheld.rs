@@ -91,9 +91,9 @@ impl Withheld {
     }
 }
 
-/// Returns whether the service that enforces holds may believe this ledger, which must be root's for
-/// that. A user's own ledger does not have the holds that withhold CPUs here, and it may have others
-/// on the same CPUs, so that a run would wait for the wrong ones.
+/// Returns whether the service that enforces holds may believe this ledger, which must be root's
+/// for that. A user's own ledger does not have the holds that withhold CPUs here, and it may have
+/// others on the same CPUs, so that a run would wait for the wrong ones.
 fn is_of_service(world: &World, view: &LedgerView) -> bool {
     world.text(LEDGER).is_none() || std::fs::metadata(view.path()).is_ok_and(|file| file.uid() == 0)
 }

@@ -1,6 +1,6 @@
-//! Commands of the laboratory: benchmarks of the live machine, the field kit, the front end of the simulator, the
-//! service, the tuning of programs and teams, advice, the checker of plans, replays, and pages made
-//! of records. Other crates compute every number that is shown.
+//! Commands of the laboratory: benchmarks of the live machine, the field kit, the front end of the
+//! simulator, the service, the tuning of programs and teams, advice, the checker of plans, replays,
+//! and pages made of records. Other crates compute every number that is shown.
 //!
 //! # Example
 //!
@@ -24,8 +24,8 @@
 //! 1. [`args`] has the options of all commands.
 //! 2. [`mod@bench`] has a folder for each series of benchmarks, and `bench::harness`, which runs
 //!    them.
-//! 3. [`sim`], [`mod@advise`], [`mod@check`], [`each`], [`field`], [`replay`], [`report`], [`serve`], [`top`],
-//!    [`mod@tune`] and [`tune_team`] are commands; [`mod@hold`] has those that hold cores for
+//! 3. [`sim`], [`mod@advise`], [`mod@check`], [`each`], [`field`], [`replay`], [`report`],
+//!    [`serve`], [`top`], [`mod@tune`] and [`tune_team`] are commands; [`mod@hold`] has those that hold cores for
 //!    others; [`nri`] is the plug-in for container runtimes, and [`hook`] has the hooks of engines
 //!    of virtual machines; [`generate`] writes the man pages and completions of both programs.
 

@@ -3,8 +3,8 @@
 //! plans, jobs for many values, the tuning of programs and teams, holds for other programs, the
 //! plug-in for container runtimes, and the hooks of engines of virtual machines. `trimtab advise`,
 //! `bench`, `check`, `each`, `field`, `hold`, `hook`, `nri`, `release`, `replay`, `report`,
-//! `resize`, `serve`, `sim`, `top`, `tune` and `tune-team` start it. It is also the keeper and the grower of a hold, and the
-//! guardian of a service.
+//! `resize`, `serve`, `sim`, `top`, `tune` and `tune-team` start it. It is also the keeper and the
+//! grower of a hold, and the guardian of a service.
 
 use clap::{CommandFactory, Parser};
 use std::path::PathBuf;

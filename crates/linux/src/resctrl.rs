@@ -4,8 +4,8 @@
 //! Intel's RDT and AMD's PQoS count, for each cache, the bytes that a monitoring group occupies in
 //! it, and the bytes that it read from memory of the own node and of all nodes. Groups are folders
 //! of `/sys/fs/resctrl`, made by the machine's owner, by libvirt or by Kubernetes. This module
-//! reads them, and makes none: there are few (some hundred on large machines), and tasks that are in
-//! a group of somebody else must stay there.
+//! reads them, and makes none: there are few (some hundred on large machines), and tasks that are
+//! in a group of somebody else must stay there.
 
 use crate::text;
 use std::collections::BTreeMap;

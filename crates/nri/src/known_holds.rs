@@ -134,9 +134,9 @@ impl Session {
         Ok(cores)
     }
 
-    /// Makes a hold again for a container that lost it between its making and its start: the runtime
-    /// was started again, or its keeper was killed. Others may have its CPUs; the container is told
-    /// those of the hold when it has been started.
+    /// Makes a hold again for a container that lost it between its making and its start: the
+    /// runtime was started again, or its keeper was killed. Others may have its CPUs; the container
+    /// is told those of the hold when it has been started.
     ///
     /// # Errors
     /// There are not enough free cores: the container must not start on those of others.

@@ -133,8 +133,8 @@ impl ThisNode {
         request.reserve(&self.world, self.engine, &self.keeper)
     }
 
-    /// Reserves cores for a container that exists already: those on which it runs, if they are free,
-    /// else others. `shared` and the deadline are those of [`Self::reserve`].
+    /// Reserves cores for a container that exists already: those on which it runs, if they are
+    /// free, else others. `shared` and the deadline are those of [`Self::reserve`].
     ///
     /// # Errors
     /// As [`Self::reserve`].

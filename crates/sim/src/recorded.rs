@@ -1,14 +1,15 @@
-//! Scenario of a recorded run: programs, machine and foreign load of a trace or a profile, as far as
-//! they show them.
+//! Scenario of a recorded run: programs, machine and foreign load of a trace or a profile, as far
+//! as they show them.
 //!
-//! Problem: a user asks how a program would run with another policy, with more threads or on another
-//! machine, and has only a record of one run. Idea: threads that compute become an SPMD program with
-//! the work and the imbalance that were measured; their sleeps become barriers; CPU time of others
-//! becomes a hog with that share. A profile counts barriers inside the program, so its intervals are
-//! better than those of sleeps. All that was assumed is stated in notes.
+//! Problem: a user asks how a program would run with another policy, with more threads or on
+//! another machine, and has only a record of one run. Idea: threads that compute become an SPMD
+//! program with the work and the imbalance that were measured; their sleeps become barriers; CPU
+//! time of others becomes a hog with that share. A profile counts barriers inside the program, so
+//! its intervals are better than those of sleeps. All that was assumed is stated in notes.
 //!
-//! Properties: a pure function. The machine keeps its nodes, caches, cores and hardware threads, with
-//! CPUs numbered in their order; costs of memory are not known from a record, so memory has no effect.
+//! Properties: a pure function. The machine keeps its nodes, caches, cores and hardware threads,
+//! with CPUs numbered in their order; costs of memory are not known from a record, so memory has no
+//! effect.
 
 use crate::faults::Faults;
 use crate::kernel::{Kernel, UnknownKernel};
@@ -74,8 +75,8 @@ struct ThreadTotal {
     sleeps: Option<u64>,
 }
 
-/// Returns the scenario of a trace, on a kernel with this name. The intervals of `profile`, if there
-/// is one, have precedence over the trace's sleeps.
+/// Returns the scenario of a trace, on a kernel with this name. The intervals of `profile`, if
+/// there is one, have precedence over the trace's sleeps.
 ///
 /// # Errors
 /// [`RecordedError`] if no thread computed, or the kernel is unknown.
@@ -190,8 +191,8 @@ fn scenario(
     })
 }
 
-/// Returns the counters of all threads at their last readings, without those of before the record: a
-/// program to which trimtab attached may have run for hours.
+/// Returns the counters of all threads at their last readings, without those of before the record:
+/// a program to which trimtab attached may have run for hours.
 fn totals(trace: &Trace) -> BTreeMap<ThreadId, ThreadTotal> {
     let mut threads: BTreeMap<ThreadId, ThreadTotal> = BTreeMap::new();
     for (at, step) in trace.steps.iter().enumerate() {
@@ -213,8 +214,8 @@ fn totals(trace: &Trace) -> BTreeMap<ThreadId, ThreadTotal> {
     threads
 }
 
-/// Returns the program of a trace of which a profile is: that of its name, which the kernel cuts off,
-/// or the one with the most work.
+/// Returns the program of a trace of which a profile is: that of its name, which the kernel cuts
+/// off, or the one with the most work.
 fn profiled(
     named: &BTreeMap<ProgramId, String>,
     threads: &BTreeMap<ThreadId, ThreadTotal>,

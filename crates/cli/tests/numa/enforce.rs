@@ -1,5 +1,5 @@
-//! Holds that are enforced: the service makes partitions of them, keeps strangers off, refuses holds
-//! that were not granted, and gives everything back, also when it is killed.
+//! Holds that are enforced: the service makes partitions of them, keeps strangers off, refuses
+//! holds that were not granted, and gives everything back, also when it is killed.
 
 use crate::shape::{Cpus, Shape, testbed};
 use crate::util::{Call, MASK, Running, Sandbox, cpus, eventually, skip};
@@ -405,7 +405,8 @@ fn a_program_that_closes_the_descriptor_stays_in_its_group() {
         None
     }));
     let sandbox = with_roots_ledger();
-    // A guest's files are on an overlay, and mappings there do not keep locks. A ledger is in memory.
+    // A guest's files are on an overlay, and mappings there do not keep locks. A ledger is in
+    // memory.
     let mounted = Command::new("mount")
         .args(["-t", "tmpfs", "-o", "mode=1777", "ledger"])
         .arg(sandbox.path("ledger"))
@@ -463,8 +464,8 @@ fn a_run_waits_for_the_cpus_of_an_enforced_hold() {
     until_given_back(&homes, &[], &shape.cpus());
 }
 
-/// A run that shares CPUs with others does not get those of an enforced hold, on which the kernel lets
-/// nothing else run.
+/// A run that shares CPUs with others does not get those of an enforced hold, on which the kernel
+/// lets nothing else run.
 #[test]
 fn a_run_that_shares_is_placed_beside_enforced_holds() {
     let homes = given!(Homes::new());

@@ -24,7 +24,7 @@ pub struct NodesArgs {
     /// --list); can be repeated.
     #[arg(long = "only", value_name = "PATTERN")]
     pub only: Vec<String>,
-    /// List the names of the cases and what is left out, and run nothing.
+    /// List the names of the cases and those that are left out, and run nothing.
     #[arg(long)]
     pub list: bool,
     /// Folder of the benchmark programs. Default: the installed ones, or bench/build/gcc in the

@@ -6,10 +6,10 @@ use std::path::PathBuf;
 /// Turn a trace, a profile or a study into a page.
 ///
 /// A record is a trace, or the output of bench oversub --json, field, profile --json, tune --json
-/// or tune export; its content says which. A file that gzip compressed is read as it is. Without options,
-/// the page is written beside the record, with the ending .html. The page is one file and loads
-/// nothing from a network. A trace can also become a file for Perfetto, or JSON. A trace that a
-/// crash cut off can be read.
+/// or tune export; its content says which. A file that gzip compressed is read as it is. Without
+/// options, the page is written beside the record, with the ending .html. The page is one file and
+/// loads nothing from a network. A trace can also become a file for Perfetto, or JSON. A trace that
+/// a crash cut off can be read.
 #[derive(Args, Debug)]
 #[command(after_help = "Examples:\n  trimtab report run.trace                        writes run.html\n  \
     trimtab report run.trace --chrome run.json      for https://ui.perfetto.dev\n  \

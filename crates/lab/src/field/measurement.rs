@@ -30,7 +30,7 @@ const STDERR_BYTES_MAX: u64 = 1 << 20;
 /// Most messages of a part that are kept.
 const MESSAGES_MAX: usize = 8;
 
-/// What is needed to measure any part.
+/// Needs of every part.
 pub(super) struct Measurement<'a> {
     /// The program `trimtab-lab`.
     pub(super) program: &'a Path,
@@ -44,9 +44,9 @@ const TERMINATED: i32 = 128 + Signal::TERM.as_raw();
 
 /// A process with a group of its own, which is killed on drop: programs of the benchmark must not
 /// run beside those of the next one.
-struct Running(Child);
+struct RunningPart(Child);
 
-impl Running {
+impl RunningPart {
     /// Returns whether the process has ended. It is not collected, so that its number, and that of
     /// its group, are still its own.
     fn has_ended(&self) -> bool {
@@ -65,7 +65,7 @@ impl Running {
     }
 }
 
-impl Drop for Running {
+impl Drop for RunningPart {
     fn drop(&mut self) {
         if let Ok(None) = self.0.try_wait() {
             let _ = self.end(Duration::ZERO);
@@ -117,7 +117,7 @@ impl Measurement<'_> {
         let mut command = Command::new(self.program);
         command.args(part.arguments(time, self.programs));
         command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped()).process_group(0);
-        let mut running = Running(command.spawn().context("the benchmark cannot be started")?);
+        let mut running = RunningPart(command.spawn().context("the benchmark cannot be started")?);
         let stdout = running.0.stdout.take().context("the benchmark has no standard output")?;
         let stderr = running.0.stderr.take().context("the benchmark has no standard error")?;
         let (to, from) = channel();
@@ -146,7 +146,7 @@ impl Measurement<'_> {
     /// because its time was over.
     fn collect(
         &self,
-        running: &Running,
+        running: &RunningPart,
         from: &Receiver<String>,
         time: Duration,
         lines: &mut Vec<Value>,

@@ -12,7 +12,7 @@ use trimtab_sim::recorded::{RecordedRun, of_profile, of_trace};
 use trimtab_sim::scenario::file::write;
 
 /// A record of a run.
-enum Record {
+enum RunRecord {
     Trace(Box<Trace>),
     Profile(Box<Profile>),
 }
@@ -26,13 +26,13 @@ pub(super) fn run(args: &ScenarioArgs) -> Result<u8, Exit> {
 }
 
 fn printed(args: &ScenarioArgs) -> Result<u8> {
-    let records = args.from.iter().map(|file| read(file)).collect::<Result<Vec<Record>>>()?;
+    let records = args.from.iter().map(|file| read(file)).collect::<Result<Vec<RunRecord>>>()?;
     let kernel = &args.kernel;
     let run = match &records[..] {
-        [Record::Trace(trace)] => of_trace(trace, None, kernel),
-        [Record::Profile(profile)] => of_profile(profile, kernel),
-        [Record::Trace(trace), Record::Profile(profile)]
-        | [Record::Profile(profile), Record::Trace(trace)] => of_trace(trace, Some(profile), kernel),
+        [RunRecord::Trace(trace)] => of_trace(trace, None, kernel),
+        [RunRecord::Profile(profile)] => of_profile(profile, kernel),
+        [RunRecord::Trace(trace), RunRecord::Profile(profile)]
+        | [RunRecord::Profile(profile), RunRecord::Trace(trace)] => of_trace(trace, Some(profile), kernel),
         _ => bail!("--from takes a trace, a profile, or one of each of the same program"),
     };
     let names: Vec<String> = args.from.iter().map(|file| traces::name(file)).collect();
@@ -56,10 +56,10 @@ fn text(run: &RecordedRun, names: &[String], kernel: &str) -> Result<String> {
     Ok(text)
 }
 
-fn read(file: &Path) -> Result<Record> {
+fn read(file: &Path) -> Result<RunRecord> {
     let (name, text) = (traces::name(file), traces::text(file)?);
     if text.contains("\"schema\"") && !text.starts_with("{\"header\":") {
-        return Ok(Record::Profile(Box::new(profile::read(&text).with_context(|| name)?)));
+        return Ok(RunRecord::Profile(Box::new(profile::read(&text).with_context(|| name)?)));
     }
-    Ok(Record::Trace(Box::new(Trace::parse(&text).with_context(|| name)?)))
+    Ok(RunRecord::Trace(Box::new(Trace::parse(&text).with_context(|| name)?)))
 }

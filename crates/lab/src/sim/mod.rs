@@ -2,8 +2,8 @@
 //!
 //! `scenario` runs scenario files (`pool` on all cores, `traces` records them) and shows the
 //! results (`tables`, `chart`) or the broken invariants (`check`). `machines` shows the machines
-//! that come with trimtab, `from` makes the scenario of a recorded run, `figures` reproduces published figures, `swarm` searches for faults.
-//! Every number shown is computed by `trimtab_sim`.
+//! that come with trimtab, `from` makes the scenario of a recorded run, `figures` reproduces
+//! published figures, `swarm` searches for faults. Every number shown is computed by `trimtab_sim`.
 
 mod chart;
 mod check;

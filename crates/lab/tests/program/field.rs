@@ -28,7 +28,7 @@ read -r line
 exit 0
 "#;
 
-/// A user who does not exist here, and whose name is in every place from which it could leak.
+/// A user that does not exist here, with a name in every place from which it could leak.
 const USER: &str = "zzsecretuser";
 
 fn field<'s>(sandbox: &'s Sandbox, options: &str, file: &Path) -> Call<'s> {

@@ -153,7 +153,8 @@ fn a_balanced_run_carries_the_library_where_it_can_tell_the_program_its_mask() {
     }
     assert_eq!(preload("auto", &family(Family::Jvm)), moved);
     assert_eq!(preload("auto", &family(Family::Node)), moved);
-    // These are told nothing by it: other processes, system calls, threads that stay where they are.
+    // These are told nothing by it: other processes, system calls, threads that stay where they
+    // are.
     assert!(preload("auto", &family(Family::Shell)).stays_out().is_some());
     assert!(preload("auto", &|facts| facts.program.as_mut().unwrap().go = true).stays_out().is_some());
     assert!(preload("float", &|_| {}).stays_out().is_some());

@@ -1,5 +1,5 @@
-//! Enforced holds as processes meet them: inside of one the CPUs of its home, and the wait until its
-//! group follows the ledger; outside the CPUs that they withhold.
+//! Enforced holds as processes meet them: inside of one the CPUs of its home, and the wait until
+//! its group follows the ledger; outside the CPUs that they withhold.
 
 use super::members::home;
 use super::{LOCK, Partitions};
@@ -54,8 +54,8 @@ pub fn of_holds(mounted: &Path) -> CpuSet {
     sealed.fold(CpuSet::new(), |all, seen| all.union(&seen.cpus))
 }
 
-/// Returns whether a service enforces holds on this machine: whether the file of its lock exists and
-/// a process of this namespace has it locked. Other users than root cannot open the file.
+/// Returns whether a service enforces holds on this machine: whether the file of its lock exists
+/// and a process of this namespace has it locked. Other users than root cannot open the file.
 pub fn is_enforced(root: &Path) -> bool {
     let Ok(file) = fs::metadata(root.join(LOCK.trim_start_matches('/'))) else { return false };
     let locks = fs::read_to_string(root.join("proc/locks")).unwrap_or_default();
