@@ -432,6 +432,22 @@ impl Taking<'_> {
         self.precedence(facts, ledger, stand, Some(ticket)).map(|(_, given)| given.ahead).unwrap_or_default()
     }
 
+    /// Takes the right to plan; `None` if another launch has it for too long.
+    fn right(&mut self, ledger: &Ledger, stand: &LedgerPosition) -> Result<Option<Planner>, LedgerError> {
+        // Each attempt that fails opens the ledger again, and one that succeeds reads it no more.
+        match ledger.last_planner(stand.level, self.patience) {
+            Ok(planner) => {
+                self.patience = PLANNER_WAIT_MAX;
+                Ok(Some(planner))
+            }
+            Err(LedgerError::PlannerBusy { .. }) => {
+                self.patience = PLANNER_WAIT_MAX_STOPPED;
+                Ok(None)
+            }
+            Err(error) => Err(error),
+        }
+    }
+
     /// Reads, plans and takes once. CPUs that are kept for launches ahead are not taken; a launch
     /// may always join its own job's group.
     fn attempt(
@@ -445,18 +461,7 @@ impl Taking<'_> {
         let mut is_fresh = self.read_memory_use(facts, ledger)?;
         let looked = self.look_at_withheld(facts, ledger, stand)?;
         let begin = Instant::now();
-        // Each attempt that fails opens the ledger again, and one that succeeds reads it no more.
-        let right = match ledger.last_planner(stand.level, self.patience) {
-            Ok(planner) => {
-                self.patience = PLANNER_WAIT_MAX;
-                Some(planner)
-            }
-            Err(LedgerError::PlannerBusy { .. }) => {
-                self.patience = PLANNER_WAIT_MAX_STOPPED;
-                None
-            }
-            Err(error) => return Err(error),
-        };
+        let right = self.right(ledger, stand)?;
         // Memory that a hold has returned during the wait is free by now, and the older reading
         // counts it as used by the hold: it would be promised twice.
         if self.used.is_some() && begin.elapsed() > MEMORY_READING_MAX {
