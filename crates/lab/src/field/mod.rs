@@ -1,8 +1,8 @@
 //! `trimtab field`: the benchmarks of a machine with several nodes, one after the other within a
 //! given time, and one file that can be sent.
 //!
-//! [`parts`] has the benchmarks, [`measurement`] runs one, [`facts`] reads the machine,
-//! [`cleaning`] leaves out everything private, [`record`] is the file, and [`findings`] sums it up.
+//! `parts` has the benchmarks, `measurement` runs one, `facts` reads the machine,
+//! `cleaning` leaves out everything private, `record` is the file, and `findings` sums it up.
 
 mod cleaning;
 mod facts;
