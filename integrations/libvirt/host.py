@@ -82,6 +82,11 @@ class Host:
             raise Unavailable(f"a view of the file system cannot be made here: {self.view.stderr.read().strip()}")
         self.write("/etc/libvirt/libvirtd.conf", LIBVIRTD)
         self.write("/etc/libvirt/qemu.conf", QEMU)
+        # libvirt wants this user before it reads as which user guests run. Only its package for hosts makes it.
+        for file, line in (("/etc/passwd", "libvirt-qemu:x:64055:64055::/:/usr/sbin/nologin"), ("/etc/group", "libvirt-qemu:x:64055:")):
+            known = self.read(file)
+            if "libvirt-qemu:" not in known:
+                self.write(file, f"{known}{line}\n")
 
     def command(self, *command):
         # Its root too: that of an emulated machine is not the root of its file systems.

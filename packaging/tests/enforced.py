@@ -9,6 +9,7 @@ of the machine's own, so this is no part of booted.py; of that it uses the targe
 
 import json
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -95,7 +96,8 @@ def is_enforced():
 
 
 def groups_of_holds():
-    return list(GROUPS.glob("**/trimtab.*[0-9a-f]"))
+    # Not the unit's own, trimtab.service.
+    return [path for path in GROUPS.glob("**/trimtab.*") if re.fullmatch("trimtab\\.[0-9a-f]+", path.name)]
 
 
 class Beside:
