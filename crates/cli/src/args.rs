@@ -107,8 +107,7 @@ Laboratory:
 Start with `trimtab run ./app`. `trimtab COMMAND -h` shows the most used options of a command,
 `trimtab COMMAND --help` shows all of them, `man trimtab-COMMAND` is its manual.
 
-  -h, --help     Print this help
-  -V, --version  Print the version
+  -h, --help  Print this help      -V, --version  Print the version
 ";
 
 #[derive(Subcommand, Debug)]
