@@ -70,7 +70,7 @@ fn every_command_has_a_man_page_of_its_own() {
     for (name, line) in [
         ("trimtab-run", "\\fBtrimtab run\\fR [OPTIONS] \\fICOMMAND\\fR..."),
         ("trimtab-bench", "\\fBtrimtab bench balance\\fR [OPTIONS]"),
-        ("trimtab-sim", "\\fBtrimtab sim\\fR [OPTIONS] \\fISCENARIO.toml\\fR..."),
+        ("trimtab-sim", "\\fBtrimtab sim\\fR [OPTIONS] [SCENARIO.toml]..."),
         ("trimtab-sim", "\\fBtrimtab sim machines\\fR [NAME]"),
         ("trimtab-tune", "\\fBtrimtab tune list\\fR [OPTIONS]"),
     ] {

@@ -398,5 +398,5 @@ fn a_recorded_run_becomes_a_scenario() {
     sandbox.lab("sim --from").arg(&file).ends().fails(2, &["a.toml", "not a trimtab trace"]);
     sandbox.lab("sim --from").arg(&trace).arg("--from").arg(&trace).ends().fails(2, &["one of each"]);
     sandbox.lab("sim --kernel minix --from").arg(&trace).ends().fails(2, &["minix", "linux-6.18"]);
-    sandbox.lab("sim --from").arg(&trace).arg(&file).ends().fails(2, &["cannot be used with"]);
+    sandbox.lab("sim --from").arg(&trace).arg(&file).ends().fails_with(2, "cannot be used with");
 }

@@ -40,7 +40,7 @@ fn help_and_usage_name_the_commands_as_they_were_typed() {
         ("bench --help", "Usage: trimtab bench <COMMAND>"),
         ("bench nested --help", "Usage: trimtab bench nested [OPTIONS]"),
         ("tune-team --help", "Usage: trimtab tune-team [OPTIONS]"),
-        ("sim -h", "Usage: trimtab sim [OPTIONS] <SCENARIO.toml>..."),
+        ("sim -h", "Usage: trimtab sim [OPTIONS] [SCENARIO.toml]..."),
         ("help bench", "Usage: trimtab bench <COMMAND>"),
         ("help sim figures", "Usage: trimtab sim figures [OPTIONS] [NAME]..."),
         ("help tune-team", "Usage: trimtab tune-team [OPTIONS]"),
