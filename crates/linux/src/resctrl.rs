@@ -5,7 +5,7 @@
 //! it, and the bytes that it read from memory of the own node and of all nodes. Groups are folders
 //! of `/sys/fs/resctrl`, made by the machine's owner, by libvirt or by Kubernetes. This module
 //! reads them, and makes none: there are few (some hundred on large machines), and tasks that are
-//! in a group of somebody else must stay there.
+//! in a group of another owner must stay there.
 
 use crate::text;
 use std::collections::BTreeMap;

@@ -2,9 +2,8 @@
 //! this machine and its users are replaced.
 //!
 //! Problem: records of benchmarks have commands, folders and messages of programs, which tell the
-//! user's name and the host's; a record that is sent to strangers must not. Idea: a list of the fields
-//! that are kept, and every text that is kept loses paths, addresses and
-//! known names.
+//! user's name and the host's; a record that is sent to strangers must not. Idea: a list of the
+//! fields that are kept, and every text that is kept loses paths, addresses and known names.
 
 use regex::{Captures, Regex};
 use serde_json::{Map, Value};
