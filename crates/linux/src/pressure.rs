@@ -1,8 +1,7 @@
 //! Pressure stall information: the time in which tasks could not go on for lack of a resource.
 //!
-//! The kernel adds up, for the machine and for each control group of version 2, the time in which
-//! some task waited for CPU, memory or I/O, and the time in which all of them did. Reading is
-//! microseconds, whatever the number of threads. It says that a program is held up and by what, but
+//! The kernel adds up, for the machine, the time in which some task waited for CPU, memory or I/O,
+//! and the time in which all of them did. Reading takes microseconds, whatever the number of threads. It says that a program is held up and by what, but
 //! not which thread, and not whether memory is near or far.
 
 use crate::text;
@@ -34,7 +33,7 @@ impl PressureOf {
     }
 }
 
-/// Stalls for one resource since the start of the machine, or of the control group.
+/// Stalls for one resource since the start of the machine.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Pressure {
     /// The resource.
@@ -47,16 +46,7 @@ pub struct Pressure {
 
 /// Reads the pressure of the whole machine; resources that the kernel does not count are left out.
 pub fn of_machine(proc: &Path) -> Vec<Pressure> {
-    read(|of| proc.join("pressure").join(of.word()))
-}
-
-/// Reads the pressure of a control group of version 2, by its folder.
-pub fn of_group(folder: &Path) -> Vec<Pressure> {
-    read(|of| folder.join(format!("{}.pressure", of.word())))
-}
-
-fn read(file: impl Fn(PressureOf) -> std::path::PathBuf) -> Vec<Pressure> {
-    let one = |of| parse(of, &text::read(&file(of)).ok()?);
+    let one = |of: PressureOf| parse(of, &text::read(&proc.join("pressure").join(of.word())).ok()?);
     PressureOf::ALL.into_iter().filter_map(one).collect()
 }
 
@@ -88,16 +78,13 @@ mod tests {
     }
 
     #[test]
-    fn machine_and_group_have_files_of_their_own() {
+    fn each_resource_of_the_machine_has_a_file() {
         let root = tempfile::tempdir().unwrap();
         std::fs::create_dir(root.path().join("pressure")).unwrap();
         std::fs::write(root.path().join("pressure/memory"), "some total=1\nfull total=0\n").unwrap();
-        std::fs::write(root.path().join("memory.pressure"), "some total=2\n").unwrap();
-        std::fs::write(root.path().join("io.pressure"), "some total=3\n").unwrap();
         let all =
             |found: Vec<Pressure>| found.iter().map(|one| (one.of, one.some.as_micros())).collect::<Vec<_>>();
         assert_eq!(all(of_machine(root.path())), [(PressureOf::Memory, 1)]);
-        assert_eq!(all(of_group(root.path())), [(PressureOf::Memory, 2), (PressureOf::Io, 3)]);
         assert!(of_machine(Path::new("/nowhere")).is_empty());
     }
 
