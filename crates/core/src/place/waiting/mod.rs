@@ -16,8 +16,9 @@
 //! *family* is the set of variables for one kind of runtime (OpenMP, one MPI, UPC++).
 //!
 //! Properties: If the program has its own CPUs nothing is set, so that a run is not worse than
-//! without trimtab; only under a budget ranks of MPI yield. If the user set any variable of a family, the whole family is left to the user,
-//! since half of a policy has no effect. Equal input gives equal variables.
+//! without trimtab; only under a budget ranks of MPI yield. If the user set any variable of a
+//! family, the whole family is left to the user, since half of a policy has no effect. Equal input
+//! gives equal variables.
 //!
 //! Source: runtimes' manuals; the values were read back from libgomp 12 (`OMP_DISPLAY_ENV=verbose`)
 //! and LLVM's libomp 14 (`KMP_SETTINGS=1`). The finding that the way of waiting is decisive is in
