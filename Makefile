@@ -3,7 +3,7 @@
 PREFIX  ?= /usr/local
 DESTDIR ?=
 CARGO   ?= cargo
-# What `make install` installs: release, or dev for a build to debug with.
+# What `make install` installs: release; quick, which builds in less time and starts more slowly; or dev, to debug with.
 PROFILE ?= release
 
 TARGET := $(or $(CARGO_TARGET_DIR),target)
