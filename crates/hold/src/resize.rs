@@ -8,13 +8,13 @@
 use crate::foreign_load::Surroundings;
 use crate::masks::widest_mask;
 use crate::room::HoldRoom;
-use crate::select::{HoldName, Selected, open};
+use crate::select::{HoldName, Selected, all_holds, open};
 use crate::site_facts::Situation;
-use anyhow::{Result, bail};
+use anyhow::{Context, Result, bail};
 use serde::Serialize;
 use std::collections::BTreeSet;
 use std::path::Path;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 use trimtab_core::handoff::{Handoff, Pin, VARIABLE, bearer};
 use trimtab_core::resize::{Extent, ResizeError, cores_of, resized};
 use trimtab_core::set::CpuSet;
@@ -101,6 +101,7 @@ pub(crate) fn change(
         None => ledger.borrow_from(&selected.lockers, &selected.hold)?,
     };
     let machine = &situation.machine;
+    let locked = borrowed.locked(ledger, &machine.cpus())?;
     let grows = wanted > cores_of(machine, &selected.hold.cpus).len();
     // Takes a tenth of a second, so it comes before the right to plan.
     let mut allowed = allowed(&world.root, situation);
@@ -111,8 +112,11 @@ pub(crate) fn change(
         true => Surroundings::look(world, survey, machine, &allowed, Some(ledger)),
         false => Surroundings::default(),
     };
-    let change = HoldChange { world, machine, ledger, selected, borrowed, unbound };
+    let change = HoldChange { world, machine, ledger, selected, borrowed, locked, unbound };
     let rights = change.rights()?;
+    if change.is_changed_by_others()? {
+        bail!("another process changed the hold at the same time, try again");
+    }
     let room = HoldRoom { world, machine, ledger, hold: &change.selected.hold };
     let free = if grows { room.free(&allowed, situation)? } else { CpuSet::new() };
     let inside = change.inside()?;
@@ -145,6 +149,8 @@ struct HoldChange<'a> {
     ledger: &'a Ledger,
     selected: Selected,
     borrowed: Borrowed,
+    /// CPUs that the hold has locked: as it was found, with the changes of this process.
+    locked: CpuSet,
     /// Mask of threads of this process that do not take part, if this process has the hold.
     unbound: Option<CpuSet>,
 }
@@ -177,45 +183,80 @@ impl HoldChange<'_> {
         self.inside().is_ok_and(|inside| !inside.intersects(cpus))
     }
 
-    /// Waits until the groups of an enforced hold have the CPUs that were added to it. Other
-    /// launches plan meanwhile. Returns the rights again.
+    /// Returns whether another process has changed the CPUs of the hold.
+    fn is_changed_by_others(&self) -> Result<bool> {
+        Ok(self.borrowed.locked(self.ledger, &self.machine.cpus())? != self.locked)
+    }
+
+    /// Takes the right that binding needs: no run begins inside the hold with it, and no other
+    /// process changes the hold. Launches beside the hold may plan. `None` if another process has
+    /// the right for too long: it was stopped.
+    fn right_to_bind(&self) -> Result<Option<Planner>> {
+        let level = self.selected.hold.level;
+        match self.ledger.planner(level.inner().unwrap_or(level), PLANNER_WAIT_MAX) {
+            Ok(right) => Ok(Some(right)),
+            Err(LedgerError::PlannerBusy { .. }) => Ok(None),
+            Err(error) => Err(error.into()),
+        }
+    }
+
+    /// Waits until the groups of an enforced hold have the CPUs to which its threads are to be
+    /// bound. Other launches plan meanwhile. Returns the rights again, as far as they are needed
+    /// and to be had: a stopped planner does not keep the threads from CPUs that are the hold's.
     fn wait_for_groups(
         &mut self,
         members: &[Pid],
-        added: &CpuSet,
+        cpus: &CpuSet,
         rights: Vec<Planner>,
     ) -> Result<Vec<Planner>> {
-        if !members.iter().any(|pid| lacks(&self.world.root, *pid, added)) {
+        if !members.iter().any(|pid| lacks(&self.world.root, *pid, cpus)) {
             return Ok(rights);
         }
         drop(rights);
-        let begin = std::time::Instant::now();
+        let begin = Instant::now();
         for pid in members {
             let left = GROUP_WAIT_MAX.saturating_sub(begin.elapsed());
-            wait_for_cpus(&self.world.root, *pid, added, left);
+            wait_for_cpus(&self.world.root, *pid, cpus, left);
         }
-        let again = self.rights().and_then(|rights| {
-            let locked = self.borrowed.locked(self.ledger, &self.machine.cpus())?;
-            Ok((rights, locked))
-        });
-        let (rights, locked) = match again {
-            Ok(again) => again,
-            // No thread is bound to them, and a repetition would find nothing to add.
-            Err(error) if self.is_unused(added) && self.borrowed.give_back(self.ledger, added).is_ok() => {
-                return Err(error);
-            }
-            Err(error) => {
-                return Err(error.context("the hold is larger now, and its threads are not bound anew"));
-            }
-        };
-        if locked != self.borrowed.hold().cpus {
+        let right = self.right_to_bind()?;
+        if self.is_changed_by_others()? {
             bail!("the hold was changed by others at the same time: its threads are as they left them");
         }
-        Ok(rights)
+        // Threads of runs that began inside the hold meanwhile are left alone.
+        self.selected.all = all_holds(self.ledger, &self.machine.cpus())?;
+        Ok(right.into_iter().collect())
+    }
+
+    /// Binds the threads to more CPUs, of which `added` are new ones of the hold. Returns the rights
+    /// that are left.
+    fn widen(
+        &mut self,
+        members: &[Pid],
+        added: &CpuSet,
+        (old, new, crowded): (&Extent, &Extent, bool),
+        rights: Vec<Planner>,
+    ) -> Result<(Rebound, Vec<Planner>)> {
+        // Groups of enforced holds follow the ledger.
+        let cpus = added.union(&new.mask.difference(&old.mask));
+        let rights = self
+            .wait_for_groups(members, &cpus, rights)
+            .context("the hold is larger now, and its threads are not bound anew: repeat the change")?;
+        let error = match self.bind(old, new, crowded) {
+            Ok(rebound) => return Ok((rebound, rights)),
+            Err(error) => error,
+        };
+        // Without the right, a run that begins inside the hold may be about to take some of them.
+        // A repetition binds the threads then.
+        if !rights.is_empty() && self.is_unused(added) && self.bind(new, old, false).is_ok() {
+            // The caller is told of the first error.
+            let _ = self.borrowed.give_back(self.ledger, added);
+        }
+        Err(error)
     }
 
     /// Makes the hold consist of these CPUs. Nobody else plans meanwhile, except while it waits for
-    /// the service that enforces holds.
+    /// the service that enforces holds. A hold that has them already is completed: threads that a
+    /// growth did not bind are bound now.
     fn carry_out(mut self, after: &CpuSet, mut rights: Vec<Planner>) -> Result<(Resized, Borrowed)> {
         let before = self.borrowed.hold().cpus.clone();
         let proc = self.world.proc();
@@ -223,27 +264,22 @@ impl HoldChange<'_> {
         let masks: Vec<CpuSet> =
             members.iter().flat_map(|pid| threads(&proc, *pid)).map(|thread| thread.mask).collect();
         let old = Extent::of_threads(before.clone(), &masks);
-        let new = old.changed_to(self.machine, after);
-        let added = after.difference(&before);
-        let crowded = masks.iter().filter(|mask| mask.is_subset(&before)).count() > old.mask.len();
+        let new = match *after == before {
+            true => old.completed(self.machine, &masks),
+            false => old.changed_to(self.machine, after),
+        };
+        let (added, removed) = (after.difference(&before), before.difference(after));
         let mut rebound = Rebound::default();
         if !added.is_empty() {
             self.borrowed.add(self.ledger, &added)?;
-            // Groups of enforced holds follow the ledger.
-            rights = self.wait_for_groups(&members, &added, rights)?;
-            rebound = match self.bind(&old, &new, crowded) {
-                Ok(rebound) => rebound,
-                Err(error) => {
-                    // A run inside the hold may have got some of them during the wait.
-                    if self.is_unused(&added) && self.bind(&new, &old, false).is_ok() {
-                        // The caller is told of the first error.
-                        let _ = self.borrowed.give_back(self.ledger, &added);
-                    }
-                    return Err(error);
-                }
-            };
+            self.locked = self.locked.union(&added);
+            // Threads with their new masks are found, too, if they have to get the old ones again.
+            self.selected.hold.cpus = self.borrowed.hold().cpus.clone();
         }
-        let removed = before.difference(after);
+        if removed.is_empty() && new != old {
+            let crowded = masks.iter().filter(|mask| mask.is_subset(&before)).count() > old.mask.len();
+            (rebound, rights) = self.widen(&members, &added, (&old, &new, crowded), rights)?;
+        }
         if !removed.is_empty() {
             rebound = self.bind(&old, &new, false)?;
             self.borrowed.give_back(self.ledger, &removed)?;

@@ -106,3 +106,32 @@ fn shared_holds_and_waiting_runs_are_respected() {
     assert_eq!(sandbox.trimtab(&format!("resize --survey none {} -c 2", target.pid())).ends().code, Some(0));
     assert_eq!(used(target.pid()).len(), 2);
 }
+
+/// A growth that is killed between the ledger and the masks leaves cores without threads.
+#[test]
+fn a_growth_that_was_broken_off_is_completed_by_a_repetition() {
+    let [a, b] = need!(two(), "two cores are needed");
+    let python = need!(python(), "no Python");
+    let sandbox = Sandbox::new();
+    let mut run = sandbox.run("-c 1").arg(python).args(["-c", THREADS]).begins();
+    let child: u32 = run.line().parse().unwrap();
+    let resize = || {
+        let said = sandbox.trimtab(&format!("resize --survey none {} -c 2 --json", run.pid())).ends().out();
+        serde_json::from_str::<serde_json::Value>(&said).unwrap()
+    };
+    let one = used(run.pid());
+    resize();
+    let threads = |pid: u32| {
+        let tasks = std::fs::read_dir(format!("/proc/{pid}/task")).unwrap();
+        tasks.map(|entry| entry.unwrap().file_name().into_string().unwrap().parse::<u32>().unwrap())
+    };
+    let old: trimtab_core::set::CpuSet = one.iter().copied().map(trimtab_core::ids::OsCpu).collect();
+    for tid in threads(run.pid()).chain(threads(child)) {
+        trimtab_linux::sys::affinity::set(Some(trimtab_linux::process::Tid(tid)), &old).unwrap();
+    }
+    assert_eq!((used(run.pid()), held(&sandbox)), (one, BTreeSet::from([a, b])));
+    let said = resize();
+    assert_eq!((&said["before"], &said["cores"]), (&said["reserved"], &2.into()), "{said}");
+    assert_eq!([used(run.pid()), used(child)], [BTreeSet::from([a, b]), BTreeSet::from([a, b])], "{said}");
+    assert_eq!(resize()["rebound"], 0, "nothing is left to do");
+}
