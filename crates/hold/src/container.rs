@@ -146,7 +146,7 @@ impl ContainerRequest<'_> {
             holder: Some(holder),
         };
         let held =
-            reserve(world, &request, &mut facts, &order, Some(ledger)).map_err(|error| match error {
+            reserve(world, &request, &mut facts, &order, &mut Some(ledger)).map_err(|error| match error {
                 ReserveError::NoCores(cause) => ReserveError::NoCores(without_options(&cause)),
                 other => other,
             })?;

@@ -21,8 +21,8 @@ mod key;
 
 pub use cache::{CacheFault, slot as user_cache_file};
 pub use codec::{DecodeError, FORMAT_VERSION, MAX_BYTES, decode, encode};
-pub use helper::{HELPER, find_helper};
-pub use key::{Key, KeyError};
+pub use helper::{HELPER, HWLOC_ENVIRONMENT, NO_DEVICES, find_helper};
+pub use key::{Key, KeyError, nodes_with_cpus};
 
 use crate::text::{self, ReadError};
 use std::io;
@@ -53,6 +53,9 @@ pub struct MachineOptions {
     /// Directory of the caller's for the model, made when missing; usually
     /// `$XDG_CACHE_HOME/trimtab`.
     pub user_cache: Option<PathBuf>,
+    /// Whether the model is to have the devices of the machine, which take most of a discovery.
+    /// The one in the system cache has them in any case.
+    pub devices: bool,
     /// Skip both caches and discover the machine again.
     pub refresh: bool,
 }
@@ -158,7 +161,7 @@ pub fn load(options: &MachineOptions) -> Result<Loaded, MachineLoadError> {
         // A machine without a key cannot be cached; a new discovery still works.
         Err(error) => return discover(options, &Key::file(), Some(CacheFault::NoKey(error))),
     };
-    let user = options.user_cache.as_ref().map(|folder| cache::slot(folder, &key));
+    let user = options.user_cache.as_ref().map(|folder| cache::slot(folder, &key, options.devices));
     if !options.refresh {
         for file in options.system_cache.iter().chain(&user) {
             if let Some(machine) = cache::read(file).and_then(|bytes| decode(&bytes, &key).ok()) {
@@ -176,7 +179,8 @@ fn discover(
     mut warning: Option<CacheFault>,
 ) -> Result<Loaded, MachineLoadError> {
     let helper = helper::find(options.helper.as_deref())?;
-    let output = helper::run(&helper, &["live".as_ref()])?;
+    let words = ["live".as_ref(), NO_DEVICES.as_ref()];
+    let output = helper::run(&helper, if options.devices { &words[..1] } else { &words })?;
     let mut machine = decode(&output.bytes, key);
     let mut valid = warning.is_none().then(|| key.clone());
     if let (Err(DecodeError::Stale { .. }), Ok(now)) = (&machine, Key::live()) {
@@ -190,7 +194,7 @@ fn discover(
         said: output.said,
     })?;
     if let (None, Some(folder)) = (&warning, &options.user_cache) {
-        warning = cache::write(&cache::slot(folder, key), &output.bytes).err();
+        warning = cache::write(&cache::slot(folder, key, options.devices), &output.bytes).err();
     }
     Ok(Loaded { machine, origin: ModelOrigin::Helper(helper), key: valid, warning })
 }

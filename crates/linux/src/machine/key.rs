@@ -1,8 +1,9 @@
 //! Key of a model: the machine and the state that the model describes.
 //!
-//! The key must be cheap and must not need hwloc: boot id, online CPUs, online nodes and nodes with
-//! CPUs are four small reads, and one system call gives the amount of memory, which changes when
-//! memory is plugged into a node or taken from it. hwloc's own version is *not* part of it, though
+//! The key must be cheap and must not need hwloc: boot id, online CPUs and online nodes are three
+//! small reads, and one system call gives the amount of memory, which changes when memory is
+//! plugged into a node or taken from it. A node gets or loses CPUs only when CPUs come online or go
+//! offline. hwloc's own version is *not* part of it, though
 //! a newer hwloc might see more: asking would load the library, which the cache avoids, and a stat
 //! of the helper would tie a system-wide cache to one installation. The program's version and the
 //! cache format replace it, and each boot makes a new model in any case.
@@ -16,12 +17,11 @@ use trimtab_core::fingerprint::{BOOT_ID, CPUS_ONLINE, NODES_ONLINE, NODES_WITH_C
 use trimtab_core::set::{CpuSet, NodeSet};
 
 /// Names of the key's lines, as faults report them.
-pub(super) const LINES: [&str; 6] = [
+pub(super) const LINES: [&str; 5] = [
     "trimtab version",
     "boot",
     "set of online CPUs",
     "set of online NUMA nodes",
-    "set of NUMA nodes with CPUs",
     "amount of memory",
 ];
 
@@ -48,20 +48,14 @@ impl Key {
     /// # Errors
     /// [`KeyError`] when `/proc` or `/sys` do not give the boot or the CPUs.
     pub fn live() -> Result<Self, KeyError> {
-        let (nodes, nodes_with_cpus) = (read_optional(NODES_ONLINE)?, read_optional(NODES_WITH_CPUS)?);
-        let memory = memory().to_string();
-        Ok(Self::of([&read(BOOT_ID)?, &read(CPUS_ONLINE)?, &nodes, &nodes_with_cpus, &memory]))
+        let (nodes, memory) = (read_optional(NODES_ONLINE)?, memory().to_string());
+        Ok(Self::of([&read(BOOT_ID)?, &read(CPUS_ONLINE)?, &nodes, &memory]))
     }
 
     /// Returns the key of a machine described by a file: it depends on no state, and is never
     /// cached.
     pub fn file() -> Self {
-        Self::of(["file", "", "", "", ""])
-    }
-
-    /// Returns the nodes that have CPUs according to this key, in the kernel's list format.
-    pub fn nodes_with_cpus(&self) -> &str {
-        self.text.lines().nth(4).unwrap_or_default()
+        Self::of(["file", "", "", ""])
     }
 
     /// Returns the online CPUs; `None` if the kernel's list does not parse.
@@ -74,10 +68,10 @@ impl Key {
         self.text.lines().nth(3).filter(|list| !list.is_empty())?.parse().ok()
     }
 
-    fn of(state: [&str; 5]) -> Self {
-        let [boot, cpus, nodes, nodes_with_cpus, memory] = state.map(str::trim);
+    fn of(state: [&str; 4]) -> Self {
+        let [boot, cpus, nodes, memory] = state.map(str::trim);
         let version = env!("CARGO_PKG_VERSION");
-        Self { text: format!("{version}\n{boot}\n{cpus}\n{nodes}\n{nodes_with_cpus}\n{memory}\n") }
+        Self { text: format!("{version}\n{boot}\n{cpus}\n{nodes}\n{memory}\n") }
     }
 
     pub(super) fn text(&self) -> &str {
@@ -88,6 +82,12 @@ impl Key {
     pub(super) fn boot(&self) -> &str {
         self.text.lines().nth(1).unwrap_or_default()
     }
+}
+
+/// Returns the nodes that have CPUs; `None` if the kernel does not list them.
+pub fn nodes_with_cpus() -> Option<NodeSet> {
+    let list = read_optional(NODES_WITH_CPUS).ok()?;
+    list.trim().parse().ok().filter(|nodes: &NodeSet| !nodes.is_empty())
 }
 
 /// Bits of the amount of memory that count, behind the first. Chosen: a step is an eighth to a
@@ -129,19 +129,19 @@ mod tests {
 
     #[test]
     fn a_key_has_all_its_lines_in_any_state() {
-        for key in [Key::live().unwrap(), Key::file(), Key::of(["b", "", "", "", ""])] {
+        for key in [Key::live().unwrap(), Key::file(), Key::of(["b", "", "", ""])] {
             assert_eq!(key.text().lines().count(), LINES.len(), "{key:?}");
         }
-        let key = Key::of(["boot\n", "0-3\n", "0-1\n", "1\n", "511"]);
-        assert_eq!((key.boot(), key.nodes_with_cpus()), ("boot", "1"));
+        let key = Key::of(["boot\n", "0-3\n", "0-1\n", "511"]);
+        assert_eq!(key.boot(), "boot");
         assert_eq!((key.online(), key.nodes()), ("0-3".parse().ok(), "0-1".parse().ok()));
-        assert_eq!(Key::of(["boot", "x", "", "", ""]).online(), None);
-        assert_eq!(Key::of(["boot", "0", "", "", ""]).nodes(), None);
+        assert_eq!(Key::of(["boot", "x", "", ""]).online(), None);
+        assert_eq!(Key::of(["boot", "0", "", ""]).nodes(), None);
     }
 
     #[test]
     fn memory_that_is_plugged_in_makes_another_key() {
-        let key = |memory| Key::of(["boot", "0-3", "0-1", "0", memory]);
+        let key = |memory| Key::of(["boot", "0-3", "0-1", memory]);
         assert_ne!(key("511"), key("513"));
         let total = std::fs::read_to_string("/proc/meminfo").unwrap();
         let kibibytes = total.split_ascii_whitespace().nth(1).unwrap().parse::<u64>().unwrap();

@@ -9,10 +9,12 @@
 //! A partition of cgroup v2 (`cpuset.cpus.partition`) needs no record: the kernel takes its CPUs
 //! out of the cpusets of all others, so that a process outside may not use them anyway.
 //!
-//! Cost without any of these managers: five system calls.
+//! Cost without any of these managers: six system calls, or two where a hierarchy of version 1 has
+//! no groups.
 
 use crate::text::{self, printable};
 use std::fs;
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use trimtab_core::place::{ContainerCpus, ExclusiveGrant, Manager, kubelet_record, vcpus_own};
 use trimtab_core::set::CpuSet;
@@ -31,17 +33,24 @@ pub struct ExclusiveGrants {
     pub notes: Vec<String>,
 }
 
-/// Reads the grants of all managers below `root`, the root of the file system. `node` is the
+/// Links of a folder in which there is no other: its name, and its own `.`.
+const LINKS_OF_EMPTY: u64 = 2;
+
+/// Reads the grants of all managers below `root`, the root of the file system. `node` returns the
 /// machine's name, which some sites have in the names of Slurm's groups.
-pub fn exclusive_grants(root: &Path, node: &str) -> ExclusiveGrants {
+pub fn exclusive_grants(root: &Path, node: impl FnOnce() -> String) -> ExclusiveGrants {
     let mut found = ExclusiveGrants::default();
     let cgroup = root.join("sys/fs/cgroup");
     // In version 1 each controller has a hierarchy of its own; a mixture has both.
     let v1 = cgroup.join("cpuset");
-    let cpusets = if v1.is_dir() { v1 } else { cgroup };
+    let seen = fs::metadata(&v1).ok().filter(fs::Metadata::is_dir);
+    let has_groups = seen.as_ref().is_none_or(|seen| seen.nlink() != LINKS_OF_EMPTY);
+    let cpusets = if seen.is_some() { v1 } else { cgroup };
     kubelet(root, &cpusets, &mut found);
-    slurm(&cpusets, node, &mut found);
-    libvirt(&cpusets, &mut found);
+    if has_groups {
+        slurm(&cpusets, &node(), &mut found);
+        libvirt(&cpusets, &mut found);
+    }
     found.grants.sort_unstable();
     found
 }
@@ -152,14 +161,18 @@ mod tests {
     }
 
     fn said(root: &Path) -> Vec<String> {
-        let found = exclusive_grants(root, "n7");
+        let found = exclusive_grants(root, || "n7".to_owned());
         found.grants.iter().map(ToString::to_string).chain(found.notes).collect()
     }
 
     #[test]
     fn a_machine_without_managers_has_no_grants() {
         let root = tempfile::tempdir().unwrap();
-        assert_eq!(exclusive_grants(root.path(), "n7"), ExclusiveGrants::default());
+        assert_eq!(said(root.path()), Vec::<String>::new());
+        // Nor has one whose hierarchy has no groups: its name is not asked for.
+        fs::create_dir_all(root.path().join("sys/fs/cgroup/cpuset")).unwrap();
+        let found = exclusive_grants(root.path(), || panic!("a search without groups"));
+        assert_eq!(found, ExclusiveGrants::default());
     }
 
     #[test]
