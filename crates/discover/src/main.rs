@@ -148,7 +148,9 @@ fn answer(request: &Invocation) -> Result<(), String> {
         _ => Key::file(),
     };
     let parts = guarded(|| match &request.source {
-        Source::Live | Source::Picture(_) => trimtab_discover::live(nodes_with_cpus().as_ref(), request.devices),
+        Source::Live | Source::Picture(_) => {
+            trimtab_discover::live(nodes_with_cpus().as_ref(), request.devices)
+        }
         Source::Xml(file) => trimtab_discover::from_xml(file, request.devices),
     })
     .map_err(|crash| crash_line(&request.source, &crash))?

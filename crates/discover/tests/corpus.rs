@@ -386,7 +386,8 @@ fn captured_machines_without_devices_are_the_same_but_for_them() {
     for row in index {
         let file = folder().unwrap().join(format!("{}.xml", row["name"]));
         let parts = |options: &[&str]| {
-            let out = Command::new(HELPER).arg("xml").arg(&file).arg("--json").args(options).output().unwrap();
+            let out =
+                Command::new(HELPER).arg("xml").arg(&file).arg("--json").args(options).output().unwrap();
             serde_json::from_slice::<serde_json::Value>(&out.stdout).unwrap()
         };
         let mut with = parts(&[]);

@@ -636,11 +636,8 @@ sys.stdin.read()
         .spawn()
         .unwrap();
     let mut line = String::new();
-    std::io::BufRead::read_line(
-        &mut std::io::BufReader::new(planner.stdout.as_mut().unwrap()),
-        &mut line,
-    )
-    .unwrap();
+    std::io::BufRead::read_line(&mut std::io::BufReader::new(planner.stdout.as_mut().unwrap()), &mut line)
+        .unwrap();
     assert_eq!(line, "planning\n");
     service.signal(Signal::CONT);
     growing.ends().warns(&["1 thread bound"]);

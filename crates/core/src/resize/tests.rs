@@ -69,7 +69,8 @@ fn a_growth_that_was_broken_off_is_completed() {
     let core = |at: usize| cores[at].1.clone();
     let first = |at: usize| core(at).iter().take(1).collect::<CpuSet>();
     let hold = core(0).union(&core(1));
-    let completed = |masks: &[CpuSet]| Extent::of_threads(hold.clone(), masks).completed(&machine, masks).mask;
+    let completed =
+        |masks: &[CpuSet]| Extent::of_threads(hold.clone(), masks).completed(&machine, masks).mask;
     let elsewhere = core(3);
     assert_eq!(completed(&[core(0), elsewhere.clone(), core(0)]), hold);
     assert_eq!(completed(&[first(0)]), first(0).union(&first(1)), "one hardware thread of each core");

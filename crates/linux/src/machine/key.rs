@@ -17,13 +17,8 @@ use trimtab_core::fingerprint::{BOOT_ID, CPUS_ONLINE, NODES_ONLINE, NODES_WITH_C
 use trimtab_core::set::{CpuSet, NodeSet};
 
 /// Names of the key's lines, as faults report them.
-pub(super) const LINES: [&str; 5] = [
-    "trimtab version",
-    "boot",
-    "set of online CPUs",
-    "set of online NUMA nodes",
-    "amount of memory",
-];
+pub(super) const LINES: [&str; 5] =
+    ["trimtab version", "boot", "set of online CPUs", "set of online NUMA nodes", "amount of memory"];
 
 /// The machine and state for which a model is valid.
 #[derive(Debug, Clone, PartialEq, Eq)]
