@@ -136,11 +136,9 @@ pub fn reserve(
     order: &ReserveOptions<'_>,
     opened: &mut Option<Ledger>,
 ) -> Result<Option<Held>, ReserveError> {
-    let begin = Instant::now();
+    let (begin, mut attempts) = (Instant::now(), 0);
     let mut queue: Option<Ticket> = None;
-    let mut told = WaitMessage::default();
-    let mut attempts = 0;
-    let mut asked_back: Option<Instant> = None;
+    let (mut told, mut asked_back) = (WaitMessage::default(), None);
     let role = Role::of(request, facts);
     let processes = OnceCell::new();
     let allowed = facts.bounds.allowed.clone();
