@@ -9,7 +9,7 @@
 //! ```
 //!
 //! - `1` is the version of all that follows. Another version is refused.
-//! - `pid` is the process whose threads are pinned. Its children inherit the variable and must not
+//! - `pid` is the process with the threads to pin. Its children inherit the variable and must not
 //!   pin: each of them would put its first thread on the same slot. They run inside the mask.
 //! - `mask` is every CPU the program may use, as the kernel writes lists: ascending, each CPU once,
 //!   no steps.
@@ -87,7 +87,7 @@ impl fmt::Display for Pin {
 /// A plan in the form that the shim needs.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Handoff {
-    /// Process whose threads are pinned.
+    /// Process with the threads to pin.
     pub pid: u32,
     /// Every CPU the program may use.
     pub mask: CpuSet,
@@ -182,7 +182,7 @@ pub enum Problem {
 /// A hand-off read in place: checked as a whole, split on demand, nothing allocated.
 #[derive(Debug, Clone, Copy)]
 pub struct Text<'a> {
-    /// Process whose threads are pinned.
+    /// Process with the threads to pin.
     pub pid: u32,
     /// Treatment of new threads.
     pub pin: Pin,

@@ -26,8 +26,8 @@
 //!    them.
 //! 3. [`sim`], [`mod@advise`], [`mod@check`], [`each`], [`field`], [`replay`], [`report`],
 //!    [`serve`], [`top`], [`mod@tune`] and [`tune_team`] are commands; [`mod@hold`] has those that
-//!    hold cores for others; [`nri`] is the plug-in for container runtimes, and [`hook`] has the hooks of engines
-//!    of virtual machines; [`generate`] writes the man pages and completions of both programs.
+//!    hold cores for others; [`nri`] is the plug-in for container runtimes, and [`hook`] has the
+//!    hooks of engines of virtual machines; [`generate`] writes the man pages and completions of both programs.
 
 #![forbid(unsafe_code)]
 

@@ -1,8 +1,9 @@
 //! Pressure stall information: the time in which tasks could not go on for lack of a resource.
 //!
 //! The kernel adds up, for the machine, the time in which some task waited for CPU, memory or I/O,
-//! and the time in which all of them did. Reading takes microseconds, whatever the number of threads. It says that a program is held up and by what, but
-//! not which thread, and not whether memory is near or far.
+//! and the time in which all of them did. Reading takes microseconds, for any number of threads. It
+//! tells that a program is held up and by which resource, but not which thread, and not whether
+//! memory is near or far.
 
 use crate::text;
 use std::path::Path;

@@ -119,7 +119,7 @@ macro_rules! calls {
         #[allow(non_snake_case, clippy::too_many_arguments, reason = "MPI's")]
         pub(crate) unsafe extern "C-unwind" fn $c($($argument: usize),*) -> c_int {
             type MpiCall = unsafe extern "C-unwind" fn($(calls!(@word $argument)),*) -> c_int;
-            // SAFETY: the function of that name, whose arguments are words; or null, which is
+            // SAFETY: the function of that name, with words as arguments; or null, which is
             // `None`.
             let real = unsafe { transmute::<*mut c_void, Option<MpiCall>>(functions::$c.address()) };
             let Some(real) = real else { return OTHER_ERROR };
@@ -137,7 +137,7 @@ macro_rules! calls {
         #[allow(clippy::too_many_arguments, reason = "MPI's")]
         pub(crate) unsafe extern "C-unwind" fn $fortran($($argument: usize,)* error: usize) {
             type MpiCall = unsafe extern "C-unwind" fn($(calls!(@word $argument),)* usize);
-            // SAFETY: the function of that name, whose arguments are pointers; or null, which is
+            // SAFETY: the function of that name, with pointers as arguments; or null, which is
             // `None`.
             let real = unsafe { transmute::<*mut c_void, Option<MpiCall>>(functions::$fortran.address()) };
             let Some(real) = real else { return };

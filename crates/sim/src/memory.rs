@@ -72,7 +72,7 @@ struct Core {
     /// Number of threads on its hardware threads now, and of those that use memory.
     busy: u32,
     hungry: u32,
-    /// Thread whose data the private cache holds.
+    /// Thread of the data in the private cache.
     owner: Option<usize>,
 }
 

@@ -231,11 +231,11 @@ pub fn signature(what: u64, count: u64, root: u32) -> u32 {
 /// the block in question.
 pub const VARIED_FLAG: u64 = 0x80;
 
-/// Kind in the description of an allocation of a block in the segment, whose count is in bytes.
+/// Kind in the description of an allocation of a block in the segment; its count is in bytes.
 pub const ALLOC_WHAT: u64 = 0xf0;
-/// Kind in the description of a freed block, whose count is its place in the heap.
+/// Kind in the description of a freed block; its count is its place in the heap.
 pub const FREE_WHAT: u64 = 0xf1;
-/// Kind in the description of a split, whose count is the bytes of each part's heap.
+/// Kind in the description of a split; its count is the bytes of each part's heap.
 pub const SPLIT_WHAT: u64 = 0xf2;
 
 /// A call as its rank posts it for the others: a copy of the words in shared memory.

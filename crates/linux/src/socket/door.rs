@@ -3,7 +3,7 @@
 //! for its guest (Firecracker, Cloud Hypervisor, vhost-device-vsock).
 //!
 //! Idea: the kernel alone decides which callers come in, by the number of the calling machine,
-//! which no guest can choose, or by the user of the calling monitor, who must be root, ourselves,
+//! which no guest can choose, or by the user of the calling monitor, which must be root, ourselves,
 //! or the owner of the folder that the socket is in. The latest connection is served: a restarted
 //! guest no longer has its old connection. Nothing is ever written to it, and nothing is waited
 //! for.
