@@ -76,12 +76,16 @@ fn request(mut words: Vec<OsString>) -> Result<Call, String> {
         words.len() < before
     };
     let json = has("--json");
-    let devices = if has(NO_DEVICES) { Devices::None } else { Devices::Important };
+    let without = has(NO_DEVICES);
+    let devices = if without { Devices::None } else { Devices::Important };
     let source = match words.as_slice() {
         [word] if word == "--help" || word == "-h" => return Ok(Call::Help),
         [word] if word == "--version" || word == "-V" => return Ok(Call::Version),
         [word] if word == "live" => Source::Live,
         [word, file] if word == "xml" => Source::Xml(file.into()),
+        [word, _] if word == "picture" && without => {
+            return Err(format!("a picture has devices: leave {NO_DEVICES} out"));
+        }
         [word, cpus] if word == "picture" => {
             let list = cpus.to_string_lossy();
             Source::Picture(list.parse().map_err(|error| format!("picture {list}: {error}"))?)
@@ -146,6 +150,10 @@ fn answer(request: &Invocation) -> Result<(), String> {
     let key = match (&request.source, Key::live()) {
         (Source::Live, Ok(key)) => key,
         _ => Key::file(),
+    };
+    let key = match (&request.source, request.devices) {
+        (Source::Live, Devices::None) => key.without_devices(),
+        _ => key,
     };
     let parts = guarded(|| match &request.source {
         Source::Live | Source::Picture(_) => {

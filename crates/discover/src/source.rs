@@ -29,7 +29,8 @@ const MAX_XML_BYTES: u64 = 256 << 20;
 pub enum Devices {
     /// Those near which programs are placed.
     Important,
-    /// None; all else is the same.
+    /// None. All else is the same, except for groups that hwloc adds for a PCI bus whose CPUs are
+    /// those of no other object.
     None,
 }
 

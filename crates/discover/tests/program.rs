@@ -280,6 +280,7 @@ fn a_picture_has_the_cpus_that_were_asked_for_and_is_one_that_hwloc_reads() {
 fn a_picture_of_cpus_that_are_not_there_is_refused() {
     assert!(refusal(&["picture", "60000"]).contains("a picture of CPUs 60000"));
     assert!(refusal(&["picture", "x"]).contains("picture x"));
+    assert!(refusal(&["picture", "0", "--no-devices"]).contains("leave --no-devices out"));
 }
 
 #[test]

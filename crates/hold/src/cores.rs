@@ -186,7 +186,7 @@ impl CoresRequest {
         world: &World,
         ledger: Option<&trimtab_linux::ledger::Ledger>,
     ) -> Result<(LaunchRequest, LaunchFacts, Situation), ReserveError> {
-        let situation = Situation::live(world, self.rules).map_err(ReserveError::Never)?;
+        let mut situation = Situation::live(world, self.rules).map_err(ReserveError::Never)?;
         let mut options = self.options.clone();
         let cpus = self.cpus.as_ref().map(|names| situation.cpus(names)).transpose();
         options.cpus = cpus.map_err(ReserveError::of)?.or(options.cpus);

@@ -2,8 +2,12 @@
 //!
 //! The ledger first when a hold grows, the masks first when it shrinks: at every instant the masks
 //! of its threads are within the CPUs that the ledger grants it, also if the process that does it
-//! is killed. Exception: the preload library places threads that are born later by the plan of the
-//! start, which may name CPUs that were given back ([`Resized::stale`]).
+//! is killed. Exceptions:
+//! - The preload library places threads that are born later by the plan of the start, which may
+//!   name CPUs that were given back ([`Resized::stale`]).
+//! - If another process has the right to plan for too long, since it was stopped, threads are bound
+//!   to added CPUs without the right. If the hold shrinks at that instant, threads may have CPUs
+//!   that are no longer its own. They are bound back if that is seen when the binding has ended.
 
 use crate::foreign_load::Surroundings;
 use crate::masks::widest_mask;
@@ -31,6 +35,9 @@ use trimtab_linux::rebind::{Bound, Rebound, rebind, threads};
 const PLANNER_WAIT_MAX: Duration = Duration::from_secs(2);
 /// Longest wait until the control group of an enforced hold has the CPUs that were added.
 const GROUP_WAIT_MAX: Duration = Duration::from_secs(15);
+/// State after a growth that was broken off, and its remedy.
+const LARGER: &str = "the hold is larger now, and not all of its threads are bound anew: \
+    resize it to fewer cores, then to this number again";
 
 /// A changed hold: `trimtab.resize/1`.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize)]
@@ -114,7 +121,8 @@ pub(crate) fn change(
     };
     let change = HoldChange { world, machine, ledger, selected, borrowed, locked, unbound };
     let rights = change.rights()?;
-    if change.is_changed_by_others()? {
+    // The hold may have been changed before its description was borrowed, too.
+    if change.is_changed_by_others()? || change.is_stale()? {
         bail!("another process changed the hold at the same time, try again");
     }
     let room = HoldRoom { world, machine, ledger, hold: &change.selected.hold };
@@ -188,6 +196,13 @@ impl HoldChange<'_> {
         Ok(self.borrowed.locked(self.ledger, &self.machine.cpus())? != self.locked)
     }
 
+    /// Returns whether the ledger has other CPUs for the hold than those with which it was found.
+    fn is_stale(&self) -> Result<bool> {
+        let found = &self.selected.hold;
+        let now = all_holds(self.ledger, &self.machine.cpus())?;
+        Ok(now.iter().any(|hold| (hold.id, hold.level) == (found.id, found.level) && hold.cpus != found.cpus))
+    }
+
     /// Takes the right that binding needs: no run begins inside the hold with it, and no other
     /// process changes the hold. Launches beside the hold may plan. `None` if another process has
     /// the right for too long: it was stopped.
@@ -237,26 +252,44 @@ impl HoldChange<'_> {
         rights: Vec<Planner>,
     ) -> Result<(Rebound, Vec<Planner>)> {
         // Groups of enforced holds follow the ledger.
-        let cpus = added.union(&new.mask.difference(&old.mask));
-        let rights = self
-            .wait_for_groups(members, &cpus, rights)
-            .context("the hold is larger now, and its threads are not bound anew: repeat the change")?;
-        let error = match self.bind(old, new, crowded) {
+        let rights = self.wait_for_groups(members, added, rights).context(LARGER)?;
+        let bound = self.bind(old, new, crowded);
+        if rights.is_empty() {
+            self.bind_back(new)?;
+        }
+        let error = match bound {
             Ok(rebound) => return Ok((rebound, rights)),
             Err(error) => error,
         };
         // Without the right, a run that begins inside the hold may be about to take some of them.
-        // A repetition binds the threads then.
         if !rights.is_empty() && self.is_unused(added) && self.bind(new, old, false).is_ok() {
             // The caller is told of the first error.
             let _ = self.borrowed.give_back(self.ledger, added);
+            return Err(error);
         }
-        Err(error)
+        Err(error.context(LARGER))
+    }
+
+    /// Takes CPUs from the threads that others gave back while the threads were bound to them
+    /// without the right to do so.
+    ///
+    /// # Errors
+    /// Others have changed the hold, which is then not as the caller wants it.
+    fn bind_back(&mut self, new: &Extent) -> Result<()> {
+        let now = self.borrowed.locked(self.ledger, &self.machine.cpus())?;
+        if now == self.locked {
+            return Ok(());
+        }
+        self.selected.all = all_holds(self.ledger, &self.machine.cpus())?;
+        let left = now.intersection(&new.hold);
+        if left != new.hold && !left.is_empty() {
+            self.bind(new, &new.changed_to(self.machine, &left), false)?;
+        }
+        bail!("the hold was changed by others at the same time: it has CPUs {now}");
     }
 
     /// Makes the hold consist of these CPUs. Nobody else plans meanwhile, except while it waits for
-    /// the service that enforces holds. A hold that has them already is completed: threads that a
-    /// growth did not bind are bound now.
+    /// the service that enforces holds.
     fn carry_out(mut self, after: &CpuSet, mut rights: Vec<Planner>) -> Result<(Resized, Borrowed)> {
         let before = self.borrowed.hold().cpus.clone();
         let proc = self.world.proc();
@@ -264,10 +297,7 @@ impl HoldChange<'_> {
         let masks: Vec<CpuSet> =
             members.iter().flat_map(|pid| threads(&proc, *pid)).map(|thread| thread.mask).collect();
         let old = Extent::of_threads(before.clone(), &masks);
-        let new = match *after == before {
-            true => old.completed(self.machine, &masks),
-            false => old.changed_to(self.machine, after),
-        };
+        let new = old.changed_to(self.machine, after);
         let (added, removed) = (after.difference(&before), before.difference(after));
         let mut rebound = Rebound::default();
         if !added.is_empty() {
@@ -275,8 +305,6 @@ impl HoldChange<'_> {
             self.locked = self.locked.union(&added);
             // Threads with their new masks are found, too, if they have to get the old ones again.
             self.selected.hold.cpus = self.borrowed.hold().cpus.clone();
-        }
-        if removed.is_empty() && new != old {
             let crowded = masks.iter().filter(|mask| mask.is_subset(&before)).count() > old.mask.len();
             (rebound, rights) = self.widen(&members, &added, (&old, &new, crowded), rights)?;
         }

@@ -122,17 +122,28 @@ impl Situation {
     ///
     /// # Errors
     /// There is no such device; the message lists the known ones.
-    pub fn near(&self, world: &World, name: &DeviceName) -> Result<NearDevice, Refusal> {
+    pub fn near(&mut self, world: &World, name: &DeviceName) -> Result<NearDevice, Refusal> {
         // The model of a launch has no devices. Without one that has, the kernel's files tell.
-        let model = self.live.then(|| Which::Live.read_with_devices(world)).and_then(Result::ok);
-        let model = model.as_ref().map_or(&self.machine, |model| &model.machine);
+        let read = self.live.then(|| Which::Live.read_with_devices(world)).transpose();
+        let (read, failure) = match read {
+            Ok(read) => (read, None),
+            Err(error) => (None, Some(error)),
+        };
+        if let Some(warning) = read.as_ref().and_then(|model| model.warning.as_ref())
+            && !self.warnings.contains(warning)
+        {
+            self.warnings.push(warning.clone());
+        }
+        let model = read.as_ref().map_or(&self.machine, |model| &model.machine);
         let refused = |cause: String| {
             let known = known_devices(model);
             let known = if known.is_empty() { "none".to_owned() } else { known.join(", ") };
-            Refusal::Request(format!("--near {name}: {cause} (devices in the model: {known})"))
+            let failed = failure.as_ref().map(|error| format!("; {error:#}")).unwrap_or_default();
+            Refusal::Request(format!("--near {name}: {cause} (devices in the model: {known}{failed})"))
         };
         let cpus = match (name.near(model), self.live) {
-            (Some(cpus), _) => cpus,
+            // The machine may have changed since the model of the launch was read.
+            (Some(cpus), _) => cpus.intersection(&self.machine.cpus()),
             (None, false) => return Err(refused("that machine has no such device".to_owned())),
             (None, true) => devices::near(&world.sys(), name)
                 .map_err(|error| refused(error.to_string()))?
@@ -250,12 +261,9 @@ impl LedgerPosition {
 /// Returns the position inside the hold that a keeper has for an ancestor of this process, or for
 /// its control group. If the CPUs of its mask are not all held, as at most starts, it is in none.
 fn delegated(world: &World, view: &LedgerView, machine: &Machine) -> Option<LedgerPosition> {
-    let held = view.map(Level::MACHINE, &machine.cpus()).ok()?.exclusive;
-    if held.is_empty() {
-        return None;
-    }
     let mask = affinity::get(None).ok()?.intersection(&machine.cpus());
-    if !mask.is_subset(&held) {
+    let held = view.map(Level::MACHINE, &mask).ok()?.exclusive;
+    if mask.is_empty() || !mask.is_subset(&held) {
         return None;
     }
     let uid = rustix::process::getuid().as_raw();

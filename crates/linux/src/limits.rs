@@ -127,7 +127,7 @@ impl Bounds {
         let system = root.join("sys/devices/system");
         let online = online.or_else(|| list(&system.join("cpu/online")));
         let nodes = nodes.or_else(|| list(&system.join("node/online")));
-        // A process may always use one node with memory.
+        // If one node is online, every process may use it.
         let only = nodes.clone().filter(|nodes| nodes.len() == 1);
         // A system-call filter may forbid the call; reading the status costs three calls and much
         // text.

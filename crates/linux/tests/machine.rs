@@ -140,9 +140,37 @@ fn a_model_with_devices_is_another_one_unless_root_made_it() {
     assert_eq!(load(&place.options()).unwrap().machine, machine(ON_DISK));
     fs::write(place.path("system"), model("core:7")).unwrap();
     set_mode(&place.path("system"), 0o644);
-    for options in [with_devices, place.options()] {
-        assert_eq!(load(&options).unwrap().machine, machine("core:7"));
+    for options in [&with_devices, &place.options()] {
+        assert_eq!(load(options).unwrap().machine, machine("core:7"));
     }
+    // A model without devices is none for a request of devices, wherever it is.
+    let without = encode(&Key::live().unwrap().without_devices(), machine("core:5").parts()).unwrap();
+    fs::write(place.path("system"), without).unwrap();
+    assert_eq!(load(&place.options()).unwrap().machine, machine("core:5"));
+    assert_eq!(load(&with_devices).unwrap().machine, machine(FROM_HELPER));
+    // A start uses the model with devices if there is no other.
+    fs::remove_file(place.path("system")).unwrap();
+    fs::remove_file(place.cache_file()).unwrap();
+    assert_eq!(load(&place.options()).unwrap().machine, machine(FROM_HELPER));
+    assert_eq!(place.starts(), 1);
+}
+
+#[test]
+fn a_helper_that_does_not_know_the_option_is_asked_without() {
+    let place = Fixture::new();
+    place.helper(
+        "case $* in live) cat $here/model;; *) echo \"trimtab-discover: expected \\`live\\`\" >&2; exit 2;; esac",
+    );
+    let bytes = model(FROM_HELPER);
+    let version = env!("CARGO_PKG_VERSION").as_bytes();
+    let at = bytes.windows(version.len()).position(|bytes| bytes == version).unwrap();
+    let mut older = bytes.clone();
+    older[at] = b'9';
+    fs::write(place.path("model"), older).unwrap();
+    let said = load(&place.options()).unwrap_err().to_string();
+    assert!(said.contains("another trimtab version"), "{said}");
+    fs::write(place.path("model"), bytes).unwrap();
+    assert_eq!(load(&place.options()).unwrap().machine, machine(FROM_HELPER));
 }
 
 #[test]

@@ -18,7 +18,6 @@
 //! - The mask of a thread after a change is within the hold after it, if it was within it before.
 //! - A thread whose mask still fits keeps it, unless it has all CPUs of its program, or the
 //!   program has more threads than CPUs and the hold grows.
-//! - A growth that was broken off between the ledger and the masks is completed by a repetition.
 
 pub mod grow;
 
@@ -180,20 +179,6 @@ impl Extent {
             mask = hold.clone();
         }
         Self { hold: hold.clone(), mask }
-    }
-
-    /// Returns the extent with the cores that a growth added without binding threads to them: all
-    /// threads within the hold have one mask, and it leaves cores out. Otherwise the program has
-    /// divided the hold by itself, and the extent is returned as it is.
-    #[must_use]
-    pub fn completed<'a>(&self, machine: &Machine, masks: impl IntoIterator<Item = &'a CpuSet>) -> Self {
-        let mut within = masks.into_iter().filter(|mask| mask.is_subset(&self.hold));
-        if !within.all(|mask| *mask == self.mask) {
-            return self.clone();
-        }
-        let used = cores_of(machine, &self.hold).into_iter().filter(|(_, part)| part.intersects(&self.mask));
-        let used = used.fold(CpuSet::new(), |sum, (_, part)| sum.union(&part));
-        Self { hold: used, mask: self.mask.clone() }.changed_to(machine, &self.hold)
     }
 
     /// Returns the mask that a thread gets when the extent becomes `after`; `None` if it keeps its

@@ -62,25 +62,6 @@ fn threads_keep_what_fits() {
     assert_eq!(of(&four, &six, "2", true).as_deref(), Some("0-5"), "threads share it");
 }
 
-#[test]
-fn a_growth_that_was_broken_off_is_completed() {
-    let machine = parse_synthetic("core:4 pu:2").unwrap();
-    let cores = cores_of(&machine, &machine.cpus());
-    let core = |at: usize| cores[at].1.clone();
-    let first = |at: usize| core(at).iter().take(1).collect::<CpuSet>();
-    let hold = core(0).union(&core(1));
-    let completed =
-        |masks: &[CpuSet]| Extent::of_threads(hold.clone(), masks).completed(&machine, masks).mask;
-    let elsewhere = core(3);
-    assert_eq!(completed(&[core(0), elsewhere.clone(), core(0)]), hold);
-    assert_eq!(completed(&[first(0)]), first(0).union(&first(1)), "one hardware thread of each core");
-    // The program has bound its threads by itself, or uses all of its cores.
-    assert_eq!(completed(&[core(0), first(0)]), core(0));
-    assert_eq!(completed(&[core(0), core(1)]), hold);
-    assert_eq!(completed(&[first(0).union(&first(1))]), first(0).union(&first(1)));
-    assert_eq!(completed(&[elsewhere]), hold, "no thread is in the hold");
-}
-
 fn pick(machine: &Machine, bits: u64) -> CpuSet {
     cores_of(machine, &machine.cpus())
         .into_iter()

@@ -17,10 +17,19 @@ use trimtab_core::fingerprint::{BOOT_ID, CPUS_ONLINE, NODES_ONLINE, NODES_WITH_C
 use trimtab_core::set::{CpuSet, NodeSet};
 
 /// Names of the key's lines, as faults report them.
-pub(super) const LINES: [&str; 5] =
-    ["trimtab version", "boot", "set of online CPUs", "set of online NUMA nodes", "amount of memory"];
+pub(super) const LINES: [&str; 6] = [
+    "trimtab version",
+    "boot",
+    "set of online CPUs",
+    "set of online NUMA nodes",
+    "amount of memory",
+    "choice of devices",
+];
+/// The last line, of a model with devices and of one without.
+const DEVICES: &str = "devices";
+const NO_DEVICES: &str = "no devices";
 
-/// The machine and state for which a model is valid.
+/// The machine and state for which a model is valid, and whether it has devices.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Key {
     /// One line for each of [`LINES`].
@@ -38,7 +47,7 @@ pub struct KeyError {
 }
 
 impl Key {
-    /// Returns the key of the running machine, now.
+    /// Returns the key of the running machine, now, for a model with its devices.
     ///
     /// # Errors
     /// [`KeyError`] when `/proc` or `/sys` do not give the boot or the CPUs.
@@ -63,10 +72,18 @@ impl Key {
         self.text.lines().nth(3).filter(|list| !list.is_empty())?.parse().ok()
     }
 
+    /// Returns the key of a model without devices of the same machine and state.
+    #[must_use]
+    pub fn without_devices(&self) -> Self {
+        let state = self.text.trim_end().strip_suffix(DEVICES).unwrap_or(&self.text);
+        let state = state.strip_suffix("no ").unwrap_or(state);
+        Self { text: format!("{state}{NO_DEVICES}\n") }
+    }
+
     fn of(state: [&str; 4]) -> Self {
         let [boot, cpus, nodes, memory] = state.map(str::trim);
         let version = env!("CARGO_PKG_VERSION");
-        Self { text: format!("{version}\n{boot}\n{cpus}\n{nodes}\n{memory}\n") }
+        Self { text: format!("{version}\n{boot}\n{cpus}\n{nodes}\n{memory}\n{DEVICES}\n") }
     }
 
     pub(super) fn text(&self) -> &str {
@@ -125,7 +142,13 @@ mod tests {
     #[test]
     fn a_key_has_all_its_lines_in_any_state() {
         for key in [Key::live().unwrap(), Key::file(), Key::of(["b", "", "", ""])] {
-            assert_eq!(key.text().lines().count(), LINES.len(), "{key:?}");
+            let without = key.without_devices();
+            for key in [&key, &without] {
+                assert_eq!(key.text().lines().count(), LINES.len(), "{key:?}");
+            }
+            assert_eq!(without.without_devices(), without);
+            assert_eq!((without.online(), without.boot()), (key.online(), key.boot()));
+            assert_ne!(without, key);
         }
         let key = Key::of(["boot\n", "0-3\n", "0-1\n", "511"]);
         assert_eq!(key.boot(), "boot");
@@ -145,6 +168,6 @@ mod tests {
         for (bytes, kept) in [(0, 0), (9, 9), (16, 16), (0b1_0101, 0b1_0100), (0b1111_1111, 0b1111_0000)] {
             assert_eq!(rounded(bytes), kept);
         }
-        assert!(Key::live().unwrap().text().ends_with(&format!("\n{}\n", memory())));
+        assert!(Key::live().unwrap().text().ends_with(&format!("\n{}\ndevices\n", memory())));
     }
 }
