@@ -48,10 +48,10 @@ pub struct Gathered {
 pub fn request(
     world: &World,
     args: &RunArgs,
-    situation: Situation,
+    mut situation: Situation,
     program: Option<&Program>,
 ) -> Result<Gathered, GatherError> {
-    let options = options(world, args, &situation)?;
+    let options = options(world, args, &mut situation)?;
     let tuning = program.filter(|_| takes_tuning(&options, world.environment()));
     let tuning = tuning.and_then(|program| tuning_for(world, args, program));
     let sources = Sources {
@@ -70,7 +70,7 @@ pub fn request(
 }
 
 /// Returns the options as typed.
-fn options(world: &World, args: &RunArgs, situation: &Situation) -> Result<Options, GatherError> {
+fn options(world: &World, args: &RunArgs, situation: &mut Situation) -> Result<Options, GatherError> {
     let (place, run) = (&args.place, &args.run);
     let observed = [
         ("--trace", run.watch.trace.is_some()),

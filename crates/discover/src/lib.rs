@@ -15,7 +15,7 @@
 //! ```
 //! use trimtab_core::topology::Machine;
 //!
-//! let parts = trimtab_discover::live(None)?;
+//! let parts = trimtab_discover::live(None, trimtab_discover::Devices::Important)?;
 //! let machine = Machine::build(parts)?;
 //! assert!(!machine.cpus().is_empty());
 //! # Ok::<(), Box<dyn std::error::Error>>(())
@@ -44,7 +44,7 @@ use thiserror::Error;
 use trimtab_core::set::{CpuSet, NodeSet};
 use trimtab_core::topology::{MachineError, Parts};
 
-pub use source::hwloc_version;
+pub use source::{Devices, hwloc_version};
 
 /// Reason why the model is missing. Each message names the cause and a remedy.
 #[derive(Debug, Error)]
@@ -111,8 +111,8 @@ pub enum DiscoverError {
 ///
 /// # Errors
 /// [`DiscoverError::Refused`] when hwloc finds nothing, mostly because `/sys` is missing.
-pub fn live(nodes_with_cpus: Option<&NodeSet>) -> Result<Parts, DiscoverError> {
-    let topology = source::live()?;
+pub fn live(nodes_with_cpus: Option<&NodeSet>, devices: Devices) -> Result<Parts, DiscoverError> {
+    let topology = source::live(devices)?;
     let mut parts = parts(&topology, nodes_with_cpus)
         .map_err(|problem| DiscoverError::Machine { what: "this machine".to_owned(), problem })?;
     parts.name = text::trimmed("/proc/sys/kernel/hostname").unwrap_or_else(|| "localhost".to_owned());
@@ -134,8 +134,8 @@ pub fn picture(cpus: &CpuSet) -> Result<String, DiscoverError> {
 ///
 /// # Errors
 /// [`DiscoverError`] names the file and its fault.
-pub fn from_xml(file: &Path) -> Result<Parts, DiscoverError> {
-    let topology = source::xml(file)?;
+pub fn from_xml(file: &Path, devices: Devices) -> Result<Parts, DiscoverError> {
+    let topology = source::xml(file, devices)?;
     let mut parts = parts(&topology, None)
         .map_err(|problem| DiscoverError::Machine { what: file.display().to_string(), problem })?;
     parts.name = file.file_stem().unwrap_or(file.as_os_str()).to_string_lossy().into_owned();

@@ -7,36 +7,22 @@ use std::os::unix::process::CommandExt;
 use std::panic;
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode};
-use trimtab_core::set::{CpuSet, NodeSet};
+use trimtab_core::set::CpuSet;
 use trimtab_core::topology::Parts;
-use trimtab_linux::machine::{Key, encode};
+use trimtab_discover::Devices;
+use trimtab_linux::machine::{HWLOC_ENVIRONMENT, Key, NO_DEVICES, encode, nodes_with_cpus};
 
 const USAGE: &str = "\
-usage: trimtab-discover live [--json]       the model of this machine
-       trimtab-discover xml FILE [--json]   the model of the machine in an hwloc XML file
-       trimtab-discover picture CPUS        this machine with these CPUs only, as hwloc's XML
-       trimtab-discover --version           the release to which it belongs
-The output is trimtab's encoded model, or the model's parts as JSON.";
+usage: trimtab-discover live [--no-devices] [--json]       the model of this machine
+       trimtab-discover xml FILE [--no-devices] [--json]   the model of the machine in an hwloc XML file
+       trimtab-discover picture CPUS                       this machine with these CPUs only, as hwloc's XML
+       trimtab-discover --version                          the release to which it belongs
+The output is trimtab's encoded model, or the model's parts as JSON. --no-devices leaves out PCI devices, network
+interfaces and disks, which take most of the time.";
 
 /// Variable that is set once hwloc's environment is in order. It prevents an endless loop of
 /// restarts if something keeps setting hwloc's variables.
 const SETTLED: &str = "TRIMTAB_DISCOVER_SETTLED";
-
-/// hwloc's variables as this program needs them:
-/// - this program reports errors itself, in one line;
-/// - accelerators are identified by PCI and the kernel, so that no vendor's library, and no X
-///   server, can delay the start;
-/// - the memory of NVIDIA accelerators stays in the model, named as such, since the kernel counts
-///   it among nodes.
-const ENVIRONMENT: [(&str, &str); 4] = [
-    ("HWLOC_HIDE_ERRORS", "2"),
-    ("HWLOC_COMPONENTS", "-gl,-opencl,-cuda,-nvml,-rsmi,-levelzero"),
-    (
-        "HWLOC_PLUGINS_BLACKLIST",
-        "hwloc_gl.so,hwloc_opencl.so,hwloc_cuda.so,hwloc_nvml.so,hwloc_rsmi.so,hwloc_levelzero.so",
-    ),
-    ("HWLOC_KEEP_NVIDIA_GPU_NUMA_NODES", "1"),
-];
 
 /// Command line, parsed.
 enum Call {
@@ -48,6 +34,7 @@ enum Call {
 /// Task of this run.
 struct Invocation {
     source: Source,
+    devices: Devices,
     json: bool,
 }
 
@@ -83,14 +70,22 @@ fn version() -> &'static str {
 }
 
 fn request(mut words: Vec<OsString>) -> Result<Call, String> {
-    let before = words.len();
-    words.retain(|word| word != "--json");
-    let json = words.len() < before;
+    let mut has = |option: &str| {
+        let before = words.len();
+        words.retain(|word| word != option);
+        words.len() < before
+    };
+    let json = has("--json");
+    let without = has(NO_DEVICES);
+    let devices = if without { Devices::None } else { Devices::Important };
     let source = match words.as_slice() {
         [word] if word == "--help" || word == "-h" => return Ok(Call::Help),
         [word] if word == "--version" || word == "-V" => return Ok(Call::Version),
         [word] if word == "live" => Source::Live,
         [word, file] if word == "xml" => Source::Xml(file.into()),
+        [word, _] if word == "picture" && without => {
+            return Err(format!("a picture has devices: leave {NO_DEVICES} out"));
+        }
         [word, cpus] if word == "picture" => {
             let list = cpus.to_string_lossy();
             Source::Picture(list.parse().map_err(|error| format!("picture {list}: {error}"))?)
@@ -102,7 +97,7 @@ fn request(mut words: Vec<OsString>) -> Result<Call, String> {
             );
         }
     };
-    Ok(Call::Answer(Invocation { source, json }))
+    Ok(Call::Answer(Invocation { source, devices, json }))
 }
 
 /// Restarts the program with hwloc's environment in order, unless it is in order already.
@@ -116,8 +111,8 @@ fn settle(source: &Source) -> Result<(), String> {
     // A picture has the nodes that other programs see, and these do not see the memory of
     // accelerators.
     let wanted = match source {
-        Source::Picture(_) => &ENVIRONMENT[..3],
-        Source::Live | Source::Xml(_) => &ENVIRONMENT[..],
+        Source::Picture(_) => &HWLOC_ENVIRONMENT[..3],
+        Source::Live | Source::Xml(_) => &HWLOC_ENVIRONMENT[..],
     };
     let ours = |name: &str| wanted.iter().find(|(wanted, _)| *wanted == name).map(|(_, value)| *value);
     let mut foreign: Vec<OsString> = Vec::new();
@@ -156,11 +151,15 @@ fn answer(request: &Invocation) -> Result<(), String> {
         (Source::Live, Ok(key)) => key,
         _ => Key::file(),
     };
-    let nodes: Option<NodeSet> =
-        key.nodes_with_cpus().parse().ok().filter(|nodes: &NodeSet| !nodes.is_empty());
+    let key = match (&request.source, request.devices) {
+        (Source::Live, Devices::None) => key.without_devices(),
+        _ => key,
+    };
     let parts = guarded(|| match &request.source {
-        Source::Live | Source::Picture(_) => trimtab_discover::live(nodes.as_ref()),
-        Source::Xml(file) => trimtab_discover::from_xml(file),
+        Source::Live | Source::Picture(_) => {
+            trimtab_discover::live(nodes_with_cpus().as_ref(), request.devices)
+        }
+        Source::Xml(file) => trimtab_discover::from_xml(file, request.devices),
     })
     .map_err(|crash| crash_line(&request.source, &crash))?
     .map_err(|error| error.to_string())?;

@@ -21,6 +21,19 @@ use trimtab_core::set::CpuSet;
 /// 384 PUs.
 const MAX_XML_BYTES: u64 = 256 << 20;
 
+/// The devices of a model.
+///
+/// They take most of a discovery: a read of a PCI device's configuration goes to the device, which
+/// takes milliseconds in a virtual machine.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Devices {
+    /// Those near which programs are placed.
+    Important,
+    /// None. All else is the same, except for groups that hwloc adds for a PCI bus whose CPUs are
+    /// those of no other object.
+    None,
+}
+
 /// Returns the version of the interface of the linked hwloc library, such as `2.8`. It follows the
 /// library's own version without being equal: hwloc 2.9 still offers interface 2.8.
 pub fn hwloc_version() -> String {
@@ -33,9 +46,9 @@ pub fn hwloc_version() -> String {
 /// Bindings are not changed: hwloc's x86 part would run on every CPU to identify it. This adds
 /// little to the kernel's data here, disturbs cores that were isolated from exactly such visits,
 /// and waits without end for a core that a real-time task keeps.
-pub(crate) fn live() -> Result<Topology, DiscoverError> {
+pub(crate) fn live(devices: Devices) -> Result<Topology, DiscoverError> {
     let flags = BuildFlags::INCLUDE_DISALLOWED | BuildFlags::DONT_CHANGE_BINDING;
-    load(TopologyBuilder::new(), flags)
+    load(TopologyBuilder::new(), flags, devices)
         .map_err(|problem| refused("this machine", &problem, "are /proc and /sys mounted?"))
 }
 
@@ -45,8 +58,8 @@ pub(crate) fn live() -> Result<Topology, DiscoverError> {
 pub(crate) fn restricted(cpus: &CpuSet) -> Result<String, DiscoverError> {
     let advice = "are those CPUs online, and allowed here?";
     let refused = |problem: &str| refused(&format!("a picture of CPUs {cpus}"), problem, advice);
-    let mut topology =
-        load(TopologyBuilder::new(), BuildFlags::DONT_CHANGE_BINDING).map_err(|problem| refused(&problem))?;
+    let mut topology = load(TopologyBuilder::new(), BuildFlags::DONT_CHANGE_BINDING, Devices::Important)
+        .map_err(|problem| refused(&problem))?;
     let set: HwlocSet = cpus.iter().filter_map(|cpu| BitmapIndex::try_from(cpu.index()).ok()).collect();
     // hwloc keeps nodes that lose their CPUs, and launchers would put ranks on them. hwloc 2.9
     // refuses the binding's flag against that (REMOVE_EMPTIED), so the nodes are removed in a
@@ -61,11 +74,11 @@ pub(crate) fn restricted(cpus: &CpuSet) -> Result<String, DiscoverError> {
 
 /// Loads the machine in an hwloc XML file. hwloc's message for a malformed file is
 /// `Invalid argument`, so the file is checked first.
-pub(crate) fn xml(path: &Path) -> Result<Topology, DiscoverError> {
+pub(crate) fn xml(path: &Path, devices: Devices) -> Result<Topology, DiscoverError> {
     let text = read(path).map_err(|source| DiscoverError::Unreadable { path: path.to_owned(), source })?;
     check(path, &text)?;
     let builder = TopologyBuilder::new().from_xml(&text).map_err(|error| error.to_string());
-    builder.and_then(|builder| load(builder, BuildFlags::INCLUDE_DISALLOWED)).map_err(|problem| {
+    builder.and_then(|builder| load(builder, BuildFlags::INCLUDE_DISALLOWED, devices)).map_err(|problem| {
         refused(
             &path.display().to_string(),
             &problem,
@@ -74,11 +87,15 @@ pub(crate) fn xml(path: &Path) -> Result<Topology, DiscoverError> {
     })
 }
 
-fn load(builder: TopologyBuilder, flags: BuildFlags) -> Result<Topology, String> {
+fn load(builder: TopologyBuilder, flags: BuildFlags, devices: Devices) -> Result<Topology, String> {
+    let filter = match devices {
+        Devices::Important => TypeFilter::KeepImportant,
+        Devices::None => TypeFilter::KeepNone,
+    };
     builder
         .with_flags(flags)
         .map_err(words)?
-        .with_io_type_filter(TypeFilter::KeepImportant)
+        .with_io_type_filter(filter)
         .map_err(words)?
         .build()
         .map_err(|error| words::<Infallible>(HybridError::Hwloc(error)))

@@ -378,3 +378,22 @@ fn makers_of_accelerators_are_known_and_those_with_the_most_are_dealt() {
     assert_eq!(numbers, [1, 2, 3, 4, 5, 6, 7, 8]);
     assert!(each_device(&machine("cxlmem+dax.v2").unwrap(), DeviceKind::Gpu).is_empty());
 }
+
+#[test]
+fn captured_machines_without_devices_are_the_same_but_for_them() {
+    let Some(index) = index() else { return };
+    let mut devices = 0;
+    for row in index {
+        let file = folder().unwrap().join(format!("{}.xml", row["name"]));
+        let parts = |options: &[&str]| {
+            let out =
+                Command::new(HELPER).arg("xml").arg(&file).arg("--json").args(options).output().unwrap();
+            serde_json::from_slice::<serde_json::Value>(&out.stdout).unwrap()
+        };
+        let mut with = parts(&[]);
+        devices += with["devices"].as_array().unwrap().len();
+        with["devices"] = serde_json::json!([]);
+        assert_eq!(parts(&["--no-devices"]), with, "{}", row["name"]);
+    }
+    assert!(devices > 20, "{devices} devices on all captured machines");
+}

@@ -243,6 +243,22 @@ fn a_start_discovers_this_machine_once_and_caches_it() {
     assert_eq!(first.machine, second.machine);
 }
 
+/// Returns what a call of the program prints, as JSON without devices.
+fn without_devices(words: &[&str]) -> serde_json::Value {
+    let out = run(words);
+    assert!(out.status.success() && out.stderr.is_empty(), "{}", String::from_utf8_lossy(&out.stderr));
+    let mut parts: serde_json::Value = serde_json::from_slice(&out.stdout).unwrap();
+    let devices = parts["devices"].as_array_mut().unwrap();
+    assert!(!words.contains(&"--no-devices") || devices.is_empty(), "{devices:?}");
+    devices.clear();
+    parts
+}
+
+#[test]
+fn the_model_of_this_machine_without_devices_is_the_same_but_for_them() {
+    assert_eq!(without_devices(&["live", "--json", "--no-devices"]), without_devices(&["live", "--json"]));
+}
+
 #[test]
 fn a_picture_has_the_cpus_that_were_asked_for_and_is_one_that_hwloc_reads() {
     let machine = live();
@@ -264,6 +280,7 @@ fn a_picture_has_the_cpus_that_were_asked_for_and_is_one_that_hwloc_reads() {
 fn a_picture_of_cpus_that_are_not_there_is_refused() {
     assert!(refusal(&["picture", "60000"]).contains("a picture of CPUs 60000"));
     assert!(refusal(&["picture", "x"]).contains("picture x"));
+    assert!(refusal(&["picture", "0", "--no-devices"]).contains("leave --no-devices out"));
 }
 
 #[test]

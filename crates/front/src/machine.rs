@@ -60,11 +60,23 @@ impl Which {
         Ok((machine, warning))
     }
 
-    /// Loads the model.
+    /// Loads the model. That of this machine has no devices, unless root left one that has.
     ///
     /// # Errors
     /// The file, the description or the discovery fails; the message names cause and remedy.
     pub fn read(&self, world: &World) -> Result<Model> {
+        self.read_in(world, false)
+    }
+
+    /// Loads the model with its devices.
+    ///
+    /// # Errors
+    /// As [`Self::read`].
+    pub fn read_with_devices(&self, world: &World) -> Result<Model> {
+        self.read_in(world, true)
+    }
+
+    fn read_in(&self, world: &World, devices: bool) -> Result<Model> {
         let described = |machine| Model { machine, key: None, warning: None };
         match self {
             Self::Live => {
@@ -75,6 +87,7 @@ impl Which {
                     helper: world.helper.clone(),
                     system_cache: Some(PathBuf::from(machine::SYSTEM_CACHE)),
                     user_cache: world.cache(),
+                    devices,
                     refresh: false,
                 };
                 let loaded = machine::load(&options).context("cannot discover this machine")?;

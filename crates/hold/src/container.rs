@@ -126,8 +126,8 @@ impl ContainerRequest<'_> {
     ) -> Result<ContainerCores, ReserveError> {
         let watched = WatchedTarget::process(&world.proc(), engine).map_err(never)?;
         let ledger = open(world).map_err(never)?;
-        let situation = Situation::live(world, self.cores.rules).map_err(ReserveError::Never)?;
-        let request = self.request(world, &situation)?;
+        let mut situation = Situation::live(world, self.cores.rules).map_err(ReserveError::Never)?;
+        let request = self.request(world, &mut situation)?;
         let mut facts = facts(world, &situation, None, &[], Some(self.cores.survey), Some(&ledger));
         facts.bounds.quota = self.quota;
         facts.library = Err("a container has files of its own".to_owned());
@@ -146,7 +146,7 @@ impl ContainerRequest<'_> {
             holder: Some(holder),
         };
         let held =
-            reserve(world, &request, &mut facts, &order, Some(ledger)).map_err(|error| match error {
+            reserve(world, &request, &mut facts, &order, &mut Some(ledger)).map_err(|error| match error {
                 ReserveError::NoCores(cause) => ReserveError::NoCores(without_options(&cause)),
                 other => other,
             })?;
@@ -177,7 +177,7 @@ impl ContainerRequest<'_> {
         Ok(ContainerCores { cpus, reserved, memory, threads, environment, reasons, warnings })
     }
 
-    fn request(&self, world: &World, situation: &Situation) -> Result<LaunchRequest, ReserveError> {
+    fn request(&self, world: &World, situation: &mut Situation) -> Result<LaunchRequest, ReserveError> {
         let mut options = self.cores.options.clone();
         let cpus = self.cores.cpus.as_ref().map(|names| situation.cpus(names)).transpose();
         options.cpus = cpus.map_err(ReserveError::of)?.or(options.cpus);

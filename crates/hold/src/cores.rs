@@ -154,7 +154,7 @@ impl CoresRequest {
         tell: &dyn Fn(&str),
         goes_on: &dyn Fn() -> bool,
     ) -> Result<Cores, ReserveError> {
-        let ledger = OpenLedger::of(world).ok().map(|opened| opened.ledger);
+        let mut ledger = OpenLedger::of(world).ok().map(|opened| opened.ledger);
         let (request, mut facts, situation) = self.gather(world, ledger.as_ref())?;
         look_at_memory(world, &request, self.survey, &mut facts);
         let order = ReserveOptions {
@@ -167,7 +167,7 @@ impl CoresRequest {
             rules: situation.policy.site.queue(),
             holder: None,
         };
-        let held = reserve(world, &request, &mut facts, &order, ledger)?;
+        let held = reserve(world, &request, &mut facts, &order, &mut ledger)?;
         // Its questions are not answered: that would measure with threads of ours, and the program
         // is not known.
         let plan = decide(&request, &facts).map_err(ReserveError::of)?;
@@ -186,7 +186,7 @@ impl CoresRequest {
         world: &World,
         ledger: Option<&trimtab_linux::ledger::Ledger>,
     ) -> Result<(LaunchRequest, LaunchFacts, Situation), ReserveError> {
-        let situation = Situation::live(world, self.rules).map_err(ReserveError::Never)?;
+        let mut situation = Situation::live(world, self.rules).map_err(ReserveError::Never)?;
         let mut options = self.options.clone();
         let cpus = self.cpus.as_ref().map(|names| situation.cpus(names)).transpose();
         options.cpus = cpus.map_err(ReserveError::of)?.or(options.cpus);

@@ -104,7 +104,7 @@ impl CoresRequest {
             rules: situation.policy.site.queue(),
             holder: Some(holder),
         };
-        let held = reserve(world, &request, &mut facts, &order, Some(ledger))?;
+        let held = reserve(world, &request, &mut facts, &order, &mut Some(ledger))?;
         let plan = decide(&request, &facts).map_err(ReserveError::of)?;
         let Some(held) = held else {
             let fault = facts.ledger.fault.unwrap_or_else(|| "they overlap other holds (share)".to_owned());

@@ -81,8 +81,8 @@ fn script(program: &Program, command: &[OsString]) -> Option<String> {
 /// Reads the CPUs that managers of this machine granted exclusively to jobs of which this process
 /// is none.
 pub fn granted(world: &World, machine: &Machine, allowed: &CpuSet) -> ExclusiveGrants {
-    let node = rustix::system::uname();
-    let mut found = exclusive_grants(&world.root, &node.nodename().to_string_lossy());
+    let node = || rustix::system::uname().nodename().to_string_lossy().into_owned();
+    let mut found = exclusive_grants(&world.root, node);
     found.grants = foreign_grants(found.grants, &machine.cpus(), allowed);
     found
 }

@@ -24,8 +24,8 @@ use trimtab_front::args::SurveyMode;
 use trimtab_front::process_env::World;
 use trimtab_linux::ledger::{Ledger, LoadSamples};
 use trimtab_linux::process::{Pid, State};
-use trimtab_linux::survey::{Load, LoadSample, Masks, Pin, PinScan, Processes, Runnable};
-use trimtab_linux::survey::{runnable, running, since_boot};
+use trimtab_linux::survey::{Load, LoadSample, Masks, Pin, PinScan, Processes, RunnableCount};
+use trimtab_linux::survey::{running, since_boot};
 use trimtab_linux::text::ReadError;
 
 /// Time for which `full` samples load: ten timer ticks of the slowest common kernel, so that one
@@ -80,11 +80,11 @@ impl Surroundings {
             SurveyMode::None => {
                 seen.notes.push("the load of other programs was not examined (--survey none)".to_owned());
             }
-            SurveyMode::Auto => match runnable(&world.proc()).map(Runnable::others) {
-                Ok(0) => seen.notes.push("no other program runs on this machine".to_owned()),
-                Ok(others) => {
+            SurveyMode::Auto => match count_others(&world.proc()) {
+                Ok((_, 0)) => seen.notes.push("no other program runs on this machine".to_owned()),
+                Ok((count, others)) => {
                     let processes = LazyCell::new(|| Processes::list(&world.proc()));
-                    seen.estimate(world, others as usize, &processes, ledger);
+                    seen.estimate(world, (&count, others), &processes, ledger);
                     seen.find_pins(world, machine, allowed, &processes, AUTO_SEARCH_MAX);
                 }
                 Err(error) => seen.notes.push(format!("the running tasks cannot be counted: {error}")),
@@ -98,7 +98,7 @@ impl Surroundings {
     fn estimate(
         &mut self,
         world: &World,
-        mut others: usize,
+        (count, mut others): (&RunnableCount, usize),
         processes: &impl Deref<Target = Listed>,
         ledger: Option<&Ledger>,
     ) {
@@ -114,7 +114,7 @@ impl Surroundings {
             (Some((before, age)), Ok(counters)) => {
                 let load = permille(&Load::between(&before, &counters));
                 let tasks = is_any_busy(&load).then(|| runnable_tasks(world, others, processes));
-                others = tasks.as_ref().map_or(others, |tasks| staying(world, others, tasks));
+                others = tasks.as_ref().map_or(others, |tasks| staying(count, others, tasks));
                 LoadEvidence::Kept { load, age: Span(u64::try_from(age.as_nanos()).unwrap_or(0)), tasks }
             }
             _ => LoadEvidence::Tasks(runnable_tasks(world, others, processes)),
@@ -184,14 +184,21 @@ fn runnable_tasks(world: &World, others: usize, processes: &Listed) -> RunnableT
     RunnableTasks { found: found.tasks, cut: found.cut }
 }
 
+/// Opens the count of runnable tasks, and returns it with the number of those of others.
+fn count_others(proc: &Path) -> Result<(RunnableCount, usize), ReadError> {
+    let count = RunnableCount::open(proc)?;
+    let others = count.read()?.others() as usize;
+    Ok((count, others))
+}
+
 /// Returns the smallest number of tasks of others that are runnable within [`STAY_MAX`]; the wait
 /// ends when the tasks that were found explain that number.
-fn staying(world: &World, others: usize, tasks: &RunnableTasks) -> usize {
+fn staying(count: &RunnableCount, others: usize, tasks: &RunnableTasks) -> usize {
     let begin = Instant::now();
     let mut least = others;
     while !tasks.explain(least) && begin.elapsed() < STAY_MAX {
         std::thread::sleep(STAY_STEP);
-        let Ok(now) = runnable(&world.proc()) else { break };
+        let Ok(now) = count.read() else { break };
         least = least.min(now.others() as usize);
     }
     least
@@ -216,28 +223,26 @@ mod tests {
     use std::fs;
 
     /// Makes a machine on which this many tasks are runnable, the caller among them.
-    fn machine(running: u32) -> (tempfile::TempDir, World) {
-        let root = tempfile::tempdir().unwrap();
-        fs::create_dir(root.path().join("proc")).unwrap();
-        fs::write(root.path().join("proc/loadavg"), format!("0.00 0.00 0.00 {running}/90 7\n")).unwrap();
-        let mut world = World::default();
-        world.root = root.path().to_owned();
-        (root, world)
+    fn machine(running: u32) -> (tempfile::TempDir, RunnableCount) {
+        let proc = tempfile::tempdir().unwrap();
+        fs::write(proc.path().join("loadavg"), format!("0.00 0.00 0.00 {running}/90 7\n")).unwrap();
+        let count = RunnableCount::open(proc.path()).unwrap();
+        (proc, count)
     }
 
     #[test]
     fn tasks_that_end_meanwhile_do_not_count_and_those_that_stay_do() {
         let unknown = RunnableTasks { found: Vec::new(), cut: true };
         for (running, stay) in [(1, 0), (2, 1), (3, 2), (9, 3)] {
-            let (_root, world) = machine(running);
-            assert_eq!(staying(&world, 3, &unknown), stay, "{running}");
+            let (_root, count) = machine(running);
+            assert_eq!(staying(&count, 3, &unknown), stay, "{running}");
         }
     }
 
     #[test]
     fn a_start_does_not_wait_where_all_processes_were_examined() {
-        let (_root, world) = machine(1);
+        let (_root, count) = machine(1);
         let examined = RunnableTasks { found: Vec::new(), cut: false };
-        assert_eq!(staying(&world, 3, &examined), 3, "the count is not read again");
+        assert_eq!(staying(&count, 3, &examined), 3, "the count is not read again");
     }
 }

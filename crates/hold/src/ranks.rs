@@ -236,7 +236,7 @@ impl RanksRequest {
         situation: &Situation,
         options: Options,
         facts: &mut LaunchFacts,
-        ledger: Option<Ledger>,
+        mut ledger: Option<Ledger>,
     ) -> Result<(Option<Held>, LaunchRequest, bool), ReserveError> {
         let order = ReserveOptions {
             holder: None,
@@ -255,7 +255,7 @@ impl RanksRequest {
         };
         let request = merged(options.clone())?;
         look_at_memory(world, &request, self.cores.survey, facts);
-        let refusal = match reserve(world, &request, facts, &order, ledger) {
+        let refusal = match reserve(world, &request, facts, &order, &mut ledger) {
             Ok(held) => return Ok((held, request, false)),
             Err(ReserveError::NoCores(cause)) => cause,
             Err(other) => return Err(other),
@@ -265,7 +265,7 @@ impl RanksRequest {
             return Err(ReserveError::NoCores(without_options(&refusal)));
         }
         let request = merged(Options { share: true, ..options })?;
-        let held = reserve(world, &request, facts, &order, None)?;
+        let held = reserve(world, &request, facts, &order, &mut None)?;
         Ok((held, request, true))
     }
 

@@ -123,7 +123,8 @@ pub struct ReserveOptions<'a> {
 
 /// Takes the cores of a launch, and stores in its facts the holds of others at that moment. `None`
 /// if nothing can be reserved: the facts say why. `opened` is the ledger for the first attempt, if
-/// it is open; each later attempt opens it again, since its files may have been replaced.
+/// it is open; each later attempt opens it again, since its files may have been replaced. The one
+/// through which the cores were taken is left there: a launch closes its files by its exec.
 ///
 /// # Errors
 /// Not enough free cores (in time), or a request that can never be met, or that is strict where
@@ -133,13 +134,11 @@ pub fn reserve(
     request: &LaunchRequest,
     facts: &mut LaunchFacts,
     order: &ReserveOptions<'_>,
-    mut opened: Option<Ledger>,
+    opened: &mut Option<Ledger>,
 ) -> Result<Option<Held>, ReserveError> {
-    let begin = Instant::now();
+    let (begin, mut attempts) = (Instant::now(), 0);
     let mut queue: Option<Ticket> = None;
-    let mut told = WaitMessage::default();
-    let mut attempts = 0;
-    let mut asked_back: Option<Instant> = None;
+    let (mut told, mut asked_back) = (WaitMessage::default(), None);
     let role = Role::of(request, facts);
     let processes = OnceCell::new();
     let allowed = facts.bounds.allowed.clone();
@@ -162,7 +161,10 @@ pub fn reserve(
             queue = taking.enqueue(facts, &ledger, &stand);
         }
         let cause = match taking.attempt(facts, &ledger, &stand, queue.as_mut()) {
-            Ok(Attempt::Done(held)) => return Ok(held),
+            Ok(Attempt::Done(held)) => {
+                *opened = Some(ledger);
+                return Ok(held);
+            }
             Ok(Attempt::Again) | Err(LedgerError::Replaced { .. }) if attempts < PLAN_ATTEMPTS_MAX => {
                 attempts += 1;
                 continue;

@@ -2,19 +2,23 @@
 //!
 //! The ledger first when a hold grows, the masks first when it shrinks: at every instant the masks
 //! of its threads are within the CPUs that the ledger grants it, also if the process that does it
-//! is killed. Exception: the preload library places threads that are born later by the plan of the
-//! start, which may name CPUs that were given back ([`Resized::stale`]).
+//! is killed. Exceptions:
+//! - The preload library places threads that are born later by the plan of the start, which may
+//!   name CPUs that were given back ([`Resized::stale`]).
+//! - If another process has the right to plan for too long, since it was stopped, threads are bound
+//!   to added CPUs without the right. If the hold shrinks at that instant, threads may have CPUs
+//!   that are no longer its own. They are bound back if that is seen when the binding has ended.
 
 use crate::foreign_load::Surroundings;
 use crate::masks::widest_mask;
 use crate::room::HoldRoom;
-use crate::select::{HoldName, Selected, open};
+use crate::select::{HoldName, Selected, all_holds, open};
 use crate::site_facts::Situation;
-use anyhow::{Result, bail};
+use anyhow::{Context, Result, bail};
 use serde::Serialize;
 use std::collections::BTreeSet;
 use std::path::Path;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 use trimtab_core::handoff::{Handoff, Pin, VARIABLE, bearer};
 use trimtab_core::resize::{Extent, ResizeError, cores_of, resized};
 use trimtab_core::set::CpuSet;
@@ -31,6 +35,9 @@ use trimtab_linux::rebind::{Bound, Rebound, rebind, threads};
 const PLANNER_WAIT_MAX: Duration = Duration::from_secs(2);
 /// Longest wait until the control group of an enforced hold has the CPUs that were added.
 const GROUP_WAIT_MAX: Duration = Duration::from_secs(15);
+/// State after a growth that was broken off, and its remedy.
+const LARGER: &str = "the hold is larger now, and not all of its threads are bound anew: \
+    resize it to fewer cores, then to this number again";
 
 /// A changed hold: `trimtab.resize/1`.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize)]
@@ -101,6 +108,7 @@ pub(crate) fn change(
         None => ledger.borrow_from(&selected.lockers, &selected.hold)?,
     };
     let machine = &situation.machine;
+    let locked = borrowed.locked(ledger, &machine.cpus())?;
     let grows = wanted > cores_of(machine, &selected.hold.cpus).len();
     // Takes a tenth of a second, so it comes before the right to plan.
     let mut allowed = allowed(&world.root, situation);
@@ -111,8 +119,12 @@ pub(crate) fn change(
         true => Surroundings::look(world, survey, machine, &allowed, Some(ledger)),
         false => Surroundings::default(),
     };
-    let change = HoldChange { world, machine, ledger, selected, borrowed, unbound };
+    let change = HoldChange { world, machine, ledger, selected, borrowed, locked, unbound };
     let rights = change.rights()?;
+    // The hold may have been changed before its description was borrowed, too.
+    if change.is_changed_by_others()? || change.is_stale()? {
+        bail!("another process changed the hold at the same time, try again");
+    }
     let room = HoldRoom { world, machine, ledger, hold: &change.selected.hold };
     let free = if grows { room.free(&allowed, situation)? } else { CpuSet::new() };
     let inside = change.inside()?;
@@ -145,6 +157,8 @@ struct HoldChange<'a> {
     ledger: &'a Ledger,
     selected: Selected,
     borrowed: Borrowed,
+    /// CPUs that the hold has locked: as it was found, with the changes of this process.
+    locked: CpuSet,
     /// Mask of threads of this process that do not take part, if this process has the hold.
     unbound: Option<CpuSet>,
 }
@@ -177,41 +191,101 @@ impl HoldChange<'_> {
         self.inside().is_ok_and(|inside| !inside.intersects(cpus))
     }
 
-    /// Waits until the groups of an enforced hold have the CPUs that were added to it. Other
-    /// launches plan meanwhile. Returns the rights again.
+    /// Returns whether another process has changed the CPUs of the hold.
+    fn is_changed_by_others(&self) -> Result<bool> {
+        Ok(self.borrowed.locked(self.ledger, &self.machine.cpus())? != self.locked)
+    }
+
+    /// Returns whether the ledger has other CPUs for the hold than those with which it was found.
+    fn is_stale(&self) -> Result<bool> {
+        let found = &self.selected.hold;
+        let now = all_holds(self.ledger, &self.machine.cpus())?;
+        Ok(now.iter().any(|hold| (hold.id, hold.level) == (found.id, found.level) && hold.cpus != found.cpus))
+    }
+
+    /// Takes the right that binding needs: no run begins inside the hold with it, and no other
+    /// process changes the hold. Launches beside the hold may plan. `None` if another process has
+    /// the right for too long: it was stopped.
+    fn right_to_bind(&self) -> Result<Option<Planner>> {
+        let level = self.selected.hold.level;
+        match self.ledger.planner(level.inner().unwrap_or(level), PLANNER_WAIT_MAX) {
+            Ok(right) => Ok(Some(right)),
+            Err(LedgerError::PlannerBusy { .. }) => Ok(None),
+            Err(error) => Err(error.into()),
+        }
+    }
+
+    /// Waits until the groups of an enforced hold have the CPUs to which its threads are to be
+    /// bound. Other launches plan meanwhile. Returns the rights again, as far as they are needed
+    /// and to be had: a stopped planner does not keep the threads from CPUs that are the hold's.
     fn wait_for_groups(
         &mut self,
         members: &[Pid],
-        added: &CpuSet,
+        cpus: &CpuSet,
         rights: Vec<Planner>,
     ) -> Result<Vec<Planner>> {
-        if !members.iter().any(|pid| lacks(&self.world.root, *pid, added)) {
+        if !members.iter().any(|pid| lacks(&self.world.root, *pid, cpus)) {
             return Ok(rights);
         }
         drop(rights);
-        let begin = std::time::Instant::now();
+        let begin = Instant::now();
         for pid in members {
             let left = GROUP_WAIT_MAX.saturating_sub(begin.elapsed());
-            wait_for_cpus(&self.world.root, *pid, added, left);
+            wait_for_cpus(&self.world.root, *pid, cpus, left);
         }
-        let again = self.rights().and_then(|rights| {
-            let locked = self.borrowed.locked(self.ledger, &self.machine.cpus())?;
-            Ok((rights, locked))
-        });
-        let (rights, locked) = match again {
-            Ok(again) => again,
-            // No thread is bound to them, and a repetition would find nothing to add.
-            Err(error) if self.is_unused(added) && self.borrowed.give_back(self.ledger, added).is_ok() => {
-                return Err(error);
-            }
-            Err(error) => {
-                return Err(error.context("the hold is larger now, and its threads are not bound anew"));
-            }
-        };
-        if locked != self.borrowed.hold().cpus {
+        let right = self.right_to_bind()?;
+        if self.is_changed_by_others()? {
             bail!("the hold was changed by others at the same time: its threads are as they left them");
         }
-        Ok(rights)
+        // Threads of runs that began inside the hold meanwhile are left alone.
+        self.selected.all = all_holds(self.ledger, &self.machine.cpus())?;
+        Ok(right.into_iter().collect())
+    }
+
+    /// Binds the threads to more CPUs, of which `added` are new ones of the hold. Returns the rights
+    /// that are left.
+    fn widen(
+        &mut self,
+        members: &[Pid],
+        added: &CpuSet,
+        (old, new, crowded): (&Extent, &Extent, bool),
+        rights: Vec<Planner>,
+    ) -> Result<(Rebound, Vec<Planner>)> {
+        // Groups of enforced holds follow the ledger.
+        let rights = self.wait_for_groups(members, added, rights).context(LARGER)?;
+        let bound = self.bind(old, new, crowded);
+        if rights.is_empty() {
+            self.bind_back(new)?;
+        }
+        let error = match bound {
+            Ok(rebound) => return Ok((rebound, rights)),
+            Err(error) => error,
+        };
+        // Without the right, a run that begins inside the hold may be about to take some of them.
+        if !rights.is_empty() && self.is_unused(added) && self.bind(new, old, false).is_ok() {
+            // The caller is told of the first error.
+            let _ = self.borrowed.give_back(self.ledger, added);
+            return Err(error);
+        }
+        Err(error.context(LARGER))
+    }
+
+    /// Takes CPUs from the threads that others gave back while the threads were bound to them
+    /// without the right to do so.
+    ///
+    /// # Errors
+    /// Others have changed the hold, which is then not as the caller wants it.
+    fn bind_back(&mut self, new: &Extent) -> Result<()> {
+        let now = self.borrowed.locked(self.ledger, &self.machine.cpus())?;
+        if now == self.locked {
+            return Ok(());
+        }
+        self.selected.all = all_holds(self.ledger, &self.machine.cpus())?;
+        let left = now.intersection(&new.hold);
+        if left != new.hold && !left.is_empty() {
+            self.bind(new, &new.changed_to(self.machine, &left), false)?;
+        }
+        bail!("the hold was changed by others at the same time: it has CPUs {now}");
     }
 
     /// Makes the hold consist of these CPUs. Nobody else plans meanwhile, except while it waits for
@@ -224,26 +298,16 @@ impl HoldChange<'_> {
             members.iter().flat_map(|pid| threads(&proc, *pid)).map(|thread| thread.mask).collect();
         let old = Extent::of_threads(before.clone(), &masks);
         let new = old.changed_to(self.machine, after);
-        let added = after.difference(&before);
-        let crowded = masks.iter().filter(|mask| mask.is_subset(&before)).count() > old.mask.len();
+        let (added, removed) = (after.difference(&before), before.difference(after));
         let mut rebound = Rebound::default();
         if !added.is_empty() {
             self.borrowed.add(self.ledger, &added)?;
-            // Groups of enforced holds follow the ledger.
-            rights = self.wait_for_groups(&members, &added, rights)?;
-            rebound = match self.bind(&old, &new, crowded) {
-                Ok(rebound) => rebound,
-                Err(error) => {
-                    // A run inside the hold may have got some of them during the wait.
-                    if self.is_unused(&added) && self.bind(&new, &old, false).is_ok() {
-                        // The caller is told of the first error.
-                        let _ = self.borrowed.give_back(self.ledger, &added);
-                    }
-                    return Err(error);
-                }
-            };
+            self.locked = self.locked.union(&added);
+            // Threads with their new masks are found, too, if they have to get the old ones again.
+            self.selected.hold.cpus = self.borrowed.hold().cpus.clone();
+            let crowded = masks.iter().filter(|mask| mask.is_subset(&before)).count() > old.mask.len();
+            (rebound, rights) = self.widen(&members, &added, (&old, &new, crowded), rights)?;
         }
-        let removed = before.difference(after);
         if !removed.is_empty() {
             rebound = self.bind(&old, &new, false)?;
             self.borrowed.give_back(self.ledger, &removed)?;

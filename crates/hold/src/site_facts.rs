@@ -43,12 +43,24 @@ pub struct Situation {
 }
 
 impl Situation {
-    /// Reads the live machine and this process's limits.
+    /// Reads the live machine, without its devices, and this process's limits.
     ///
     /// # Errors
     /// The machine cannot be discovered, or a rules file cannot be used.
     pub fn live(world: &World, rules: bool) -> Result<Self> {
-        let Model { machine, key, warning } = Which::Live.read(world)?;
+        Self::on(world, Which::Live.read(world)?, rules)
+    }
+
+    /// Does the same with the devices of the machine, for a picture of it.
+    ///
+    /// # Errors
+    /// As [`Self::live`].
+    pub fn with_devices(world: &World, rules: bool) -> Result<Self> {
+        Self::on(world, Which::Live.read_with_devices(world)?, rules)
+    }
+
+    fn on(world: &World, model: Model, rules: bool) -> Result<Self> {
+        let Model { machine, key, warning } = model;
         let mask = affinity::get(None).context("cannot read this process's CPU mask")?;
         let unreadable = "cannot read the limits of this process";
         let (online, nodes) = key.map_or((None, None), |key| (key.online(), key.nodes()));
@@ -110,29 +122,43 @@ impl Situation {
     ///
     /// # Errors
     /// There is no such device; the message lists the known ones.
-    pub fn near(&self, world: &World, name: &DeviceName) -> Result<NearDevice, Refusal> {
-        let refused = |cause: String| {
-            let known = known_devices(&self.machine);
-            let known = if known.is_empty() { "none".to_owned() } else { known.join(", ") };
-            Refusal::Request(format!("--near {name}: {cause} (devices in the model: {known})"))
+    pub fn near(&mut self, world: &World, name: &DeviceName) -> Result<NearDevice, Refusal> {
+        // The model of a launch has no devices. Without one that has, the kernel's files tell.
+        let read = self.live.then(|| Which::Live.read_with_devices(world)).transpose();
+        let (read, failure) = match read {
+            Ok(read) => (read, None),
+            Err(error) => (None, Some(error)),
         };
-        let cpus = match (name.near(&self.machine), self.live) {
-            (Some(cpus), _) => cpus,
+        if let Some(warning) = read.as_ref().and_then(|model| model.warning.as_ref())
+            && !self.warnings.contains(warning)
+        {
+            self.warnings.push(warning.clone());
+        }
+        let model = read.as_ref().map_or(&self.machine, |model| &model.machine);
+        let refused = |cause: String| {
+            let known = known_devices(model);
+            let known = if known.is_empty() { "none".to_owned() } else { known.join(", ") };
+            let failed = failure.as_ref().map(|error| format!("; {error:#}")).unwrap_or_default();
+            Refusal::Request(format!("--near {name}: {cause} (devices in the model: {known}{failed})"))
+        };
+        let cpus = match (name.near(model), self.live) {
+            // The machine may have changed since the model of the launch was read.
+            (Some(cpus), _) => cpus.intersection(&self.machine.cpus()),
             (None, false) => return Err(refused("that machine has no such device".to_owned())),
             (None, true) => devices::near(&world.sys(), name)
                 .map_err(|error| refused(error.to_string()))?
                 .intersection(&self.machine.cpus()),
         };
         let each = match name {
-            DeviceName::Each(kind) => self.each(*kind),
+            DeviceName::Each(kind) => self.each(model, *kind),
             _ => Vec::new(),
         };
         Ok(NearDevice { name: name.to_string(), cpus, each })
     }
 
     /// Returns the devices of a kind that are dealt to ranks.
-    fn each(&self, kind: DeviceKind) -> Vec<DealtDevice> {
-        let each = each_device(&self.machine, kind);
+    fn each(&self, model: &Machine, kind: DeviceKind) -> Vec<DealtDevice> {
+        let each = each_device(model, kind);
         let dealt = |(index, (number, device)): (u32, &(u32, &Device))| DealtDevice {
             name: DeviceName::Numbered(kind, *number).to_string(),
             cpus: device.cpus.intersection(&self.machine.cpus()),
@@ -236,7 +262,8 @@ impl LedgerPosition {
 /// its control group. If the CPUs of its mask are not all held, as at most starts, it is in none.
 fn delegated(world: &World, view: &LedgerView, machine: &Machine) -> Option<LedgerPosition> {
     let mask = affinity::get(None).ok()?.intersection(&machine.cpus());
-    if !mask.is_subset(&view.map(Level::MACHINE, &mask).ok()?.exclusive) {
+    let held = view.map(Level::MACHINE, &mask).ok()?.exclusive;
+    if mask.is_empty() || !mask.is_subset(&held) {
         return None;
     }
     let uid = rustix::process::getuid().as_raw();

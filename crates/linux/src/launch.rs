@@ -8,9 +8,10 @@
 use crate::memory;
 use crate::program::{FileKind, Program};
 use crate::sys::exec::execve;
+use crate::sys::inherited::copy_from;
 use crate::sys::{affinity, slice};
 use rustix::fs::{MemfdFlags, SealFlags, fcntl_add_seals, memfd_create};
-use rustix::io::{Errno, FdFlags, fcntl_dupfd_cloexec, fcntl_setfd};
+use rustix::io::Errno;
 use std::ffi::{CString, OsStr, OsString};
 use std::fs::File;
 use std::io::{self, Write};
@@ -163,7 +164,8 @@ pub fn preload_library() -> Result<PathBuf, String> {
     let own = std::fs::read_link("/proc/self/exe")
         .map_err(|error| format!("this program's own path is unknown: {error}"))?;
     let folder = own.parent().unwrap_or(Path::new("/"));
-    let places = [folder.join(LIBRARY), folder.join("../lib/trimtab").join(LIBRARY)];
+    let above = folder.parent().unwrap_or(folder);
+    let places = [folder.join(LIBRARY), above.join("lib/trimtab").join(LIBRARY)];
     let is_file_or_link = |path: &PathBuf| {
         let meta = std::fs::symlink_metadata(path).ok()?;
         let is_link = meta.is_symlink();
@@ -174,9 +176,8 @@ pub fn preload_library() -> Result<PathBuf, String> {
         Some((path, _)) if path.to_string_lossy().contains([' ', ':']) => {
             Err(format!("{} has a space or colon in its path, which LD_PRELOAD cannot name", path.display()))
         }
-        // Its folder is named without links; the library itself may be one.
-        Some((path, false)) if path.parent() == Some(folder) => Ok(path),
-        Some((path, _)) => Ok(std::fs::canonicalize(&path).unwrap_or(path)),
+        Some((path, false)) => Ok(path),
+        Some((path, true)) => Ok(std::fs::canonicalize(&path).unwrap_or(path)),
         None => {
             let places: Vec<String> = places.iter().map(|path| path.display().to_string()).collect();
             Err(format!(
@@ -268,9 +269,7 @@ fn keep(content: &[u8]) -> io::Result<OwnedFd> {
 /// Returns a copy of a file's descriptor that the program inherits, at a high number if there is
 /// one.
 pub(crate) fn inherited(file: &File) -> io::Result<OwnedFd> {
-    let kept = fcntl_dupfd_cloexec(file, KEPT_FROM).or_else(|_| fcntl_dupfd_cloexec(file, 3))?;
-    fcntl_setfd(&kept, FdFlags::empty())?;
-    Ok(kept)
+    Ok(copy_from(file, KEPT_FROM).or_else(|_| copy_from(file, 3))?)
 }
 
 #[cfg(test)]

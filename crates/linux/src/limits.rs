@@ -127,10 +127,15 @@ impl Bounds {
         let system = root.join("sys/devices/system");
         let online = online.or_else(|| list(&system.join("cpu/online")));
         let nodes = nodes.or_else(|| list(&system.join("node/online")));
+        // If one node is online, every process may use it.
+        let only = nodes.clone().filter(|nodes| nodes.len() == 1);
         // A system-call filter may forbid the call; reading the status costs three calls and much
         // text.
-        let asked = (root == Path::new("/")).then(mempolicy::allowed).and_then(Result::ok);
-        let mems = if asked.is_some() { asked } else { own_status(root)?.mems };
+        let ask = || (root == Path::new("/")).then(mempolicy::allowed).and_then(Result::ok);
+        let mems = match only.or_else(ask) {
+            Some(mems) => Some(mems),
+            None => own_status(root)?.mems,
+        };
         Ok(Self {
             allowed: online.map_or_else(|| inherited.clone(), |online| online.intersection(inherited)),
             mems: match (mems, nodes) {

@@ -21,8 +21,8 @@ mod key;
 
 pub use cache::{CacheFault, slot as user_cache_file};
 pub use codec::{DecodeError, FORMAT_VERSION, MAX_BYTES, decode, encode};
-pub use helper::{HELPER, find_helper};
-pub use key::{Key, KeyError};
+pub use helper::{HELPER, HWLOC_ENVIRONMENT, NO_DEVICES, find_helper};
+pub use key::{Key, KeyError, nodes_with_cpus};
 
 use crate::text::{self, ReadError};
 use std::io;
@@ -53,6 +53,9 @@ pub struct MachineOptions {
     /// Directory of the caller's for the model, made when missing; usually
     /// `$XDG_CACHE_HOME/trimtab`.
     pub user_cache: Option<PathBuf>,
+    /// Whether the model must have the devices of the machine, which take most of a discovery. A
+    /// kept model that has them serves in any case.
+    pub devices: bool,
     /// Skip both caches and discover the machine again.
     pub refresh: bool,
 }
@@ -158,10 +161,12 @@ pub fn load(options: &MachineOptions) -> Result<Loaded, MachineLoadError> {
         // A machine without a key cannot be cached; a new discovery still works.
         Err(error) => return discover(options, &Key::file(), Some(CacheFault::NoKey(error))),
     };
-    let user = options.user_cache.as_ref().map(|folder| cache::slot(folder, &key));
+    let user = |devices: bool| options.user_cache.as_ref().map(|folder| cache::slot(folder, &key, devices));
+    let (own, fuller) = (user(options.devices), user(true).filter(|_| !options.devices));
     if !options.refresh {
-        for file in options.system_cache.iter().chain(&user) {
-            if let Some(machine) = cache::read(file).and_then(|bytes| decode(&bytes, &key).ok()) {
+        for file in options.system_cache.iter().chain(&own).chain(&fuller) {
+            let bytes = cache::read(file);
+            if let Some(machine) = bytes.and_then(|bytes| decode_for(&bytes, &key, options.devices).ok()) {
                 let origin = ModelOrigin::Cache(file.clone());
                 return Ok(Loaded { machine, origin, key: Some(key), warning: None });
             }
@@ -170,18 +175,42 @@ pub fn load(options: &MachineOptions) -> Result<Loaded, MachineLoadError> {
     discover(options, &key, None)
 }
 
+/// Decodes a model that has devices, or any if none are needed.
+fn decode_for(bytes: &[u8], key: &Key, devices: bool) -> Result<Machine, DecodeError> {
+    let plain = (!devices).then(|| decode(bytes, &key.without_devices()));
+    match plain {
+        Some(Err(DecodeError::Stale { .. })) | None => decode(bytes, key),
+        Some(other) => other,
+    }
+}
+
+/// Runs the helper. One of an older release does not know the option and refuses it, so it is asked
+/// without: the model that it prints names its release.
+fn live_model(helper: &Path, devices: bool) -> Result<helper::Output, MachineLoadError> {
+    let words = ["live".as_ref(), NO_DEVICES.as_ref()];
+    if devices {
+        return helper::run(helper, &words[..1]);
+    }
+    match helper::run(helper, &words) {
+        Err(refused @ MachineLoadError::Refused { .. }) => {
+            helper::run(helper, &words[..1]).map_err(|_| refused)
+        }
+        other => other,
+    }
+}
+
 fn discover(
     options: &MachineOptions,
     key: &Key,
     mut warning: Option<CacheFault>,
 ) -> Result<Loaded, MachineLoadError> {
     let helper = helper::find(options.helper.as_deref())?;
-    let output = helper::run(&helper, &["live".as_ref()])?;
-    let mut machine = decode(&output.bytes, key);
+    let output = live_model(&helper, options.devices)?;
+    let mut machine = decode_for(&output.bytes, key, options.devices);
     let mut valid = warning.is_none().then(|| key.clone());
     if let (Err(DecodeError::Stale { .. }), Ok(now)) = (&machine, Key::live()) {
         // A CPU was switched on or off between our reading and the helper's.
-        machine = decode(&output.bytes, &now);
+        machine = decode_for(&output.bytes, &now, options.devices);
         valid = Some(now);
     }
     let machine = machine.map_err(|source| MachineLoadError::Garbage {
@@ -190,7 +219,7 @@ fn discover(
         said: output.said,
     })?;
     if let (None, Some(folder)) = (&warning, &options.user_cache) {
-        warning = cache::write(&cache::slot(folder, key), &output.bytes).err();
+        warning = cache::write(&cache::slot(folder, key, options.devices), &output.bytes).err();
     }
     Ok(Loaded { machine, origin: ModelOrigin::Helper(helper), key: valid, warning })
 }

@@ -95,7 +95,7 @@ impl Program {
     pub fn look(path: &Path, search_path: Option<&OsStr>) -> Result<Self, InspectError> {
         let seen = InspectedFile::look(path)
             .map_err(|errno| InspectError { path: path.to_owned(), source: errno.into() })?;
-        let own_family = family_of(path);
+        let own_family = family_of(path, seen.is_link);
         if seen.kind != FileKind::Script {
             let InspectedFile { kind, binary, secure_exec, .. } = seen;
             let path = path.to_owned();
@@ -104,8 +104,9 @@ impl Program {
         // The kernel ignores the set-id bits of a script; those of its interpreter count.
         let interpreter = script::interpreter(&seen.head).and_then(|command| command.find(search_path));
         let reader = interpreter.as_deref().and_then(|path| InspectedFile::look(path).ok());
+        let is_link = reader.as_ref().is_some_and(|reader| reader.is_link);
         let (binary, secure_exec) = reader.map_or((None, None), |reader| (reader.binary, reader.secure_exec));
-        let family = own_family.or_else(|| family_of(interpreter.as_deref()?));
+        let family = own_family.or_else(|| family_of(interpreter.as_deref()?, is_link));
         Ok(Self { path: path.to_owned(), kind: FileKind::Script, interpreter, binary, family, secure_exec })
     }
 
@@ -126,18 +127,17 @@ impl Program {
 }
 
 /// Returns the family of a file, by its name or, failing that, by the name of the file it links to.
-fn family_of(path: &Path) -> Option<Family> {
+/// A file that is not a link has no other name, whatever links lead to its folder.
+fn family_of(path: &Path, is_link: bool) -> Option<Family> {
     let by_name = |path: &Path| Family::of_name(path.file_name()?.to_str()?);
-    by_name(path).or_else(|| {
-        // A file that is not a link has no other name, whatever links lead to its folder.
-        rustix::fs::readlink(path, Vec::new()).ok()?;
-        by_name(&std::fs::canonicalize(path).ok()?)
-    })
+    by_name(path).or_else(|| is_link.then(|| by_name(&std::fs::canonicalize(path).ok()?)).flatten())
 }
 
 /// One file, whatever its role for the command.
 struct InspectedFile {
     kind: FileKind,
+    /// Whether its path names a link to it.
+    is_link: bool,
     /// Its beginning; empty if it was not read.
     head: Vec<u8>,
     binary: Option<Binary>,
@@ -146,10 +146,14 @@ struct InspectedFile {
 
 impl InspectedFile {
     fn look(path: &Path) -> Result<Self, Errno> {
-        let unread = |kind, secure_exec| Self { kind, head: Vec::new(), binary: None, secure_exec };
         // Opened without blocking, in case the path is not a regular file.
         let flags = OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NOCTTY | OFlags::NONBLOCK;
-        let file = match rustix::fs::open(path, flags, Mode::empty()) {
+        let (is_link, opened) = match rustix::fs::open(path, flags | OFlags::NOFOLLOW, Mode::empty()) {
+            Err(Errno::LOOP) => (true, rustix::fs::open(path, flags, Mode::empty())),
+            opened => (false, opened),
+        };
+        let unread = |kind, secure_exec| Self { kind, is_link, head: Vec::new(), binary: None, secure_exec };
+        let file = match opened {
             Ok(file) => file,
             Err(Errno::ACCESS) => {
                 let mode = rustix::fs::stat(path)?.st_mode;
@@ -172,7 +176,7 @@ impl InspectedFile {
         };
         let bytes = u64::try_from(meta.st_size).unwrap_or(0);
         let binary = if kind == FileKind::Elf { Binary::read(file.into(), bytes, &head) } else { None };
-        Ok(Self { kind, head, binary, secure_exec: secure_exec(path, meta.st_mode) })
+        Ok(Self { kind, is_link, head, binary, secure_exec: secure_exec(path, meta.st_mode) })
     }
 }
 

@@ -29,8 +29,10 @@ pub use times::{ProcessTime, process_times};
 
 use crate::sys::clock;
 use crate::text::{self, ReadError};
+use rustix::fd::OwnedFd;
+use rustix::fs::{Mode, OFlags};
 use serde::{Deserialize, Serialize};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 /// Number of tasks, and of those that are on a CPU or ready, at one instant, on the whole machine.
@@ -63,13 +65,46 @@ impl Runnable {
     }
 }
 
-/// Reads the number of tasks that are on a CPU or ready at this instant.
+/// The kernel's count of runnable tasks, open for several readings.
+#[derive(Debug)]
+pub struct RunnableCount {
+    file: OwnedFd,
+    path: PathBuf,
+}
+
+impl RunnableCount {
+    /// Opens `loadavg` under `proc`.
+    ///
+    /// # Errors
+    /// It cannot be opened.
+    pub fn open(proc: &Path) -> Result<Self, ReadError> {
+        let path = proc.join("loadavg");
+        let flags = OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NOCTTY | OFlags::NONBLOCK;
+        match rustix::fs::open(&path, flags, Mode::empty()) {
+            Ok(file) => Ok(Self { file, path }),
+            Err(errno) => Err(ReadError::io(&path, errno)),
+        }
+    }
+
+    /// Reads the number of tasks that are on a CPU or ready at this instant.
+    ///
+    /// # Errors
+    /// The file cannot be read or is malformed.
+    pub fn read(&self) -> Result<Runnable, ReadError> {
+        // A read from the beginning makes the text anew. The longest has some 60 bytes.
+        let mut text = [0; 128];
+        let length =
+            rustix::io::pread(&self.file, &mut text, 0).map_err(|errno| ReadError::io(&self.path, errno))?;
+        Runnable::parse(&text[..length]).map_err(|problem| ReadError::malformed(&self.path, problem))
+    }
+}
+
+/// Reads the number of tasks that are on a CPU or ready at this instant, once.
 ///
 /// # Errors
-/// `loadavg` under `proc` cannot be read or is malformed.
+/// As [`RunnableCount`].
 pub fn runnable(proc: &Path) -> Result<Runnable, ReadError> {
-    let path = proc.join("loadavg");
-    Runnable::parse(&text::read_piece(&path)?).map_err(|problem| ReadError::malformed(&path, problem))
+    RunnableCount::open(proc)?.read()
 }
 
 /// Reads the clock that counts from boot and through suspend (`CLOCK_BOOTTIME`).

@@ -61,12 +61,12 @@ impl Fixture {
             helper: Some(self.path("trimtab-discover")),
             system_cache: Some(self.path("system")),
             user_cache: Some(self.path("user/trimtab")),
-            refresh: false,
+            ..MachineOptions::default()
         }
     }
 
     fn cache_file(&self) -> PathBuf {
-        user_cache_file(&self.path("user/trimtab"), &Key::live().unwrap())
+        user_cache_file(&self.path("user/trimtab"), &Key::live().unwrap(), false)
     }
 
     /// Puts a valid model into the user cache.
@@ -110,7 +110,7 @@ fn set_mode(file: &Path, mode: u32) {
 fn the_first_start_asks_the_helper_and_the_next_ones_do_not() {
     let place = Fixture::new();
     place.expect_helper("nothing cached");
-    assert_eq!(fs::read_to_string(place.path("starts")).unwrap(), "live\n");
+    assert_eq!(fs::read_to_string(place.path("starts")).unwrap(), "live --no-devices\n");
     assert_eq!(fs::read(place.cache_file()).unwrap(), model(FROM_HELPER));
     assert_eq!(fs::metadata(place.cache_file()).unwrap().mode() & 0o777, 0o600);
     assert_eq!(fs::metadata(place.path("user/trimtab")).unwrap().mode() & 0o777, 0o700);
@@ -125,6 +125,51 @@ fn a_refresh_passes_the_caches_by_and_renews_ours() {
     assert_eq!(load(&place.options()).unwrap().machine, machine(ON_DISK));
     let loaded = load(&MachineOptions { refresh: true, ..place.options() }).unwrap();
     assert_eq!(loaded.machine, machine(FROM_HELPER));
+    assert_eq!(load(&place.options()).unwrap().machine, machine(FROM_HELPER));
+}
+
+#[test]
+fn a_model_with_devices_is_another_one_unless_root_made_it() {
+    let place = Fixture::new();
+    place.fill();
+    let with_devices = MachineOptions { devices: true, ..place.options() };
+    assert_eq!(load(&with_devices).unwrap().machine, machine(FROM_HELPER));
+    assert_eq!(fs::read_to_string(place.path("starts")).unwrap(), "live\n");
+    let kept = user_cache_file(&place.path("user/trimtab"), &Key::live().unwrap(), true);
+    assert_eq!(load(&with_devices).unwrap().origin, ModelOrigin::Cache(kept));
+    assert_eq!(load(&place.options()).unwrap().machine, machine(ON_DISK));
+    fs::write(place.path("system"), model("core:7")).unwrap();
+    set_mode(&place.path("system"), 0o644);
+    for options in [&with_devices, &place.options()] {
+        assert_eq!(load(options).unwrap().machine, machine("core:7"));
+    }
+    // A model without devices is none for a request of devices, wherever it is.
+    let without = encode(&Key::live().unwrap().without_devices(), machine("core:5").parts()).unwrap();
+    fs::write(place.path("system"), without).unwrap();
+    assert_eq!(load(&place.options()).unwrap().machine, machine("core:5"));
+    assert_eq!(load(&with_devices).unwrap().machine, machine(FROM_HELPER));
+    // A start uses the model with devices if there is no other.
+    fs::remove_file(place.path("system")).unwrap();
+    fs::remove_file(place.cache_file()).unwrap();
+    assert_eq!(load(&place.options()).unwrap().machine, machine(FROM_HELPER));
+    assert_eq!(place.starts(), 1);
+}
+
+#[test]
+fn a_helper_that_does_not_know_the_option_is_asked_without() {
+    let place = Fixture::new();
+    place.helper(
+        "case $* in live) cat $here/model;; *) echo \"trimtab-discover: expected \\`live\\`\" >&2; exit 2;; esac",
+    );
+    let bytes = model(FROM_HELPER);
+    let version = env!("CARGO_PKG_VERSION").as_bytes();
+    let at = bytes.windows(version.len()).position(|bytes| bytes == version).unwrap();
+    let mut older = bytes.clone();
+    older[at] = b'9';
+    fs::write(place.path("model"), older).unwrap();
+    let said = load(&place.options()).unwrap_err().to_string();
+    assert!(said.contains("another trimtab version"), "{said}");
+    fs::write(place.path("model"), bytes).unwrap();
     assert_eq!(load(&place.options()).unwrap().machine, machine(FROM_HELPER));
 }
 

@@ -172,7 +172,7 @@ impl Launch<'_> {
     fn start(
         &self,
         mut facts: LaunchFacts,
-        ledger: Option<Ledger>,
+        mut ledger: Option<Ledger>,
         mut word: Option<Word>,
     ) -> Result<u8, Exit> {
         if word.is_some() {
@@ -189,7 +189,7 @@ impl Launch<'_> {
             rules: self.queue,
             holder: None,
         };
-        let (held, plan) = reserved(self.world, self.request, &mut facts, &order, ledger)
+        let (held, plan) = reserved(self.world, self.request, &mut facts, &order, &mut ledger)
             .inspect_err(|_| narrate(&self.request.reasons, self.volume))?;
         narrate(&plan.reasons, self.volume);
         if self.request.env == EnvMode::Print {
@@ -333,7 +333,8 @@ fn no_jobserver(volume: Volume, error: &std::io::Error) {
     say::warning(volume, &format!("no jobserver: it needs four descriptors ({error})"));
 }
 
-/// Reserves cores, and decides on the reserved cores. `ledger` is the ledger, if it is open.
+/// Reserves cores, and decides on the reserved cores. `ledger` is the ledger, if it is open, and
+/// the open ledger afterwards.
 ///
 /// # Errors
 /// The cores are not available, or the decision refuses.
@@ -342,7 +343,7 @@ pub(crate) fn reserved(
     request: &LaunchRequest,
     facts: &mut LaunchFacts,
     order: &ReserveOptions<'_>,
-    ledger: Option<Ledger>,
+    ledger: &mut Option<Ledger>,
 ) -> Result<(Option<Held>, LaunchPlan), Exit> {
     let held = reserve(world, request, facts, order, ledger)?;
     let plan = facts::settle(request, facts).map_err(gather::GatherError::from)?;

@@ -64,7 +64,7 @@ fn draw_machine(world: &World, args: &TopoArgs) -> Result<()> {
 }
 
 fn live(world: &World, args: &TopoArgs) -> Result<(Situation, Taken)> {
-    let situation = Situation::live(world, true)?;
+    let situation = Situation::with_devices(world, true)?;
     let machine = &situation.machine;
     let seen = Surroundings::look(world, args.survey, machine, &situation.taken.allowed, None);
     let mut taken = Taken { busy: seen.busy, pinned: seen.pinned, ..situation.taken.clone() };

@@ -7,6 +7,7 @@ use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
+use std::io::{BufRead, BufReader, Write};
 use std::os::unix::fs::chown;
 use std::os::unix::net::UnixStream;
 use std::os::unix::process::CommandExt;
@@ -595,6 +596,59 @@ fn a_resize_that_waits_for_the_service_keeps_nobody_from_planning() {
     eventually("their groups follow", || allowed(service.pid()).len() == shape.cpus().len() - 3);
     one.ends().ok();
     two.ends().ok();
+    service.signal(Signal::TERM);
+    service.ends();
+    until_given_back(&homes, &[], &shape.cpus());
+}
+
+/// A launch that was stopped while it plans does not keep the threads of a hold from the cores that
+/// were added to it.
+#[test]
+fn a_resize_beside_a_planner_that_is_stopped_binds_the_threads() {
+    let homes = given!(Homes::new());
+    let shape = given!(Shape::here());
+    let python = given!(crate::util::python().or_else(|| {
+        skip("no Python");
+        None
+    }));
+    let sandbox = with_roots_ledger();
+    let service = serve(&sandbox, "--enforce");
+    let (one, its) = run(&sandbox, &homes, ANN, "-c 1");
+    eventually("it is enforced", || state(&sandbox, &its)["enforced"] == true);
+    let mut ledger = fs::read_dir(sandbox.path("ledger")).unwrap().map(|entry| entry.unwrap().path());
+    let ledger = ledger.find(|path| path.extension().is_some_and(|end| end == "locks")).unwrap();
+    // Waits for the rights to plan beside the hold and inside it.
+    let script = "\
+import fcntl, struct, sys
+file = open(sys.argv[1], 'r+b')
+print('ready', flush=True)
+sys.stdin.readline()
+for byte in map(int, sys.argv[2:]):
+    fcntl.fcntl(file, 38, struct.pack('hhqqi4x', fcntl.F_WRLCK, 0, byte, 1, 0))
+print('planning', flush=True)
+sys.stdin.read()
+";
+    let mut planner = Command::new(python)
+        .args(["-c", script, &ledger.to_string_lossy()])
+        .args([1u64 << 32, (1 << 32) + 1].map(|byte| byte.to_string()))
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut said = BufReader::new(planner.stdout.take().unwrap()).lines();
+    assert_eq!(said.next().unwrap().unwrap(), "ready");
+    service.signal(Signal::STOP);
+    let growing = sandbox.trimtab(&format!("resize {} -c 2", one.pid())).begins();
+    eventually("it has the cores in the ledger", || sandbox.held().len() == 2);
+    // The resize gives the rights back while it waits for the service.
+    planner.stdin.as_mut().unwrap().write_all(b"\n").unwrap();
+    assert_eq!(said.next().unwrap().unwrap(), "planning");
+    service.signal(Signal::CONT);
+    growing.ends().warns(&["1 thread bound"]);
+    assert_eq!(allowed(one.pid()), sandbox.held());
+    drop(planner.stdin.take());
+    planner.wait().unwrap();
+    one.ends().ok();
     service.signal(Signal::TERM);
     service.ends();
     until_given_back(&homes, &[], &shape.cpus());

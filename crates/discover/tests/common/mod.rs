@@ -3,7 +3,7 @@
 use std::io::Write;
 use std::path::{Path, PathBuf};
 use trimtab_core::topology::{Machine, parse_synthetic};
-use trimtab_discover::from_xml;
+use trimtab_discover::{Devices, from_xml};
 
 /// Returns the captured machines, by name. They are not part of the repository; see `corpus.rs`.
 pub(crate) fn captured() -> Vec<(String, Machine)> {
@@ -20,7 +20,7 @@ pub(crate) fn captured() -> Vec<(String, Machine)> {
     files.sort();
     let load = |file: &PathBuf| {
         let name = file.file_stem().unwrap().to_string_lossy().into_owned();
-        (name, Machine::build(from_xml(file).unwrap()).unwrap())
+        (name, Machine::build(from_xml(file, Devices::Important).unwrap()).unwrap())
     };
     files.iter().map(load).collect()
 }

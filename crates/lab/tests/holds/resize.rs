@@ -106,3 +106,34 @@ fn shared_holds_and_waiting_runs_are_respected() {
     assert_eq!(sandbox.trimtab(&format!("resize --survey none {} -c 2", target.pid())).ends().code, Some(0));
     assert_eq!(used(target.pid()).len(), 2);
 }
+
+/// A growth that is killed while it binds leaves threads without the added cores. A smaller size
+/// and then the same binds them all; the same size alone leaves the threads where they are, since
+/// the program may have bound them itself.
+#[test]
+fn threads_of_a_growth_that_was_broken_off_are_bound_by_the_next() {
+    let [a, b] = need!(two(), "two cores are needed");
+    let python = need!(python(), "no Python");
+    let sandbox = Sandbox::new();
+    let mut run = sandbox.run("-c 1").arg(python).args(["-c", THREADS]).begins();
+    let child: u32 = run.line().parse().unwrap();
+    let resize = |cores: u32| {
+        let words = format!("resize --survey none {} -c {cores} --json", run.pid());
+        let said = sandbox.trimtab(&words).ends().out();
+        serde_json::from_str::<serde_json::Value>(&said).unwrap()
+    };
+    let one = used(run.pid());
+    resize(2);
+    let both = BTreeSet::from([a, b]);
+    let old: trimtab_core::set::CpuSet = one.iter().copied().map(trimtab_core::ids::OsCpu).collect();
+    for entry in std::fs::read_dir(format!("/proc/{}/task", run.pid())).unwrap() {
+        let tid = entry.unwrap().file_name().into_string().unwrap().parse::<u32>().unwrap();
+        trimtab_linux::sys::affinity::set(Some(trimtab_linux::process::Tid(tid)), &old).unwrap();
+    }
+    assert_eq!([used(run.pid()), used(child), held(&sandbox)], [one.clone(), both.clone(), both.clone()]);
+    assert_eq!(resize(2)["rebound"], 0);
+    assert_eq!(used(run.pid()), one, "they keep their mask");
+    resize(1);
+    let said = resize(2);
+    assert_eq!([used(run.pid()), used(child), held(&sandbox)], [both.clone(), both.clone(), both], "{said}");
+}

@@ -9,8 +9,9 @@ use super::planner::Planner;
 use super::record::{Holder, RECORD_BYTES, Record};
 use super::view::record_bytes;
 use super::{Ledger, Mode};
+use crate::sys::inherited;
 use crate::sys::lock::{END, LockKind, unlock};
-use rustix::io::{Errno, FdFlags, fcntl_dupfd_cloexec, fcntl_setfd, pwrite};
+use rustix::io::{Errno, FdFlags, fcntl_setfd, pwrite};
 use rustix::process::{Resource, getrlimit};
 use std::io;
 use std::mem::ManuallyDrop;
@@ -270,7 +271,7 @@ impl Held {
     /// # Errors
     /// [`LedgerError::Io`] when the process has no descriptor left.
     pub fn lend(&mut self) -> Result<OwnedFd, LedgerError> {
-        let copy_from = |lowest: RawFd| fcntl_dupfd_cloexec(&*self.file, lowest).ok();
+        let copy_from = |lowest: RawFd| inherited::copy_from(&*self.file, lowest).ok();
         let copy = copy_from(KEPT_FROM).or_else(|| {
             // With a low limit, the highest numbers there are; at least 3, since 0 to 2 are the
             // program's own.
@@ -279,7 +280,6 @@ impl Held {
             [limit.saturating_sub(16), limit / 2, 3].into_iter().find_map(|lowest| copy_from(lowest.max(3)))
         });
         let copy = copy.ok_or_else(|| self.failed(Errno::MFILE))?;
-        fcntl_setfd(&copy, FdFlags::empty()).map_err(|error| self.failed(error))?;
         self.lent = true;
         Ok(copy)
     }

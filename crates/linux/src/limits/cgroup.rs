@@ -151,7 +151,9 @@ impl Groups {
         });
         let v1 = self.cpu.iter().flat_map(GroupLocation::upwards).filter_map(|group| {
             let read = |name: &str| text::read_piece(&group.dir.join(name)).ok();
-            let milli_cpus = quota_v1(&read("cpu.cfs_quota_us")?, &read("cpu.cfs_period_us")?)?;
+            // -1 for none, as in most groups: then the other file is not read.
+            let quota_us = text::number(&read("cpu.cfs_quota_us")?)?;
+            let milli_cpus = milli_cpus(quota_us, text::number(&read("cpu.cfs_period_us")?)?)?;
             Some((Quota { milli_cpus, group: group.name, hierarchy: Hierarchy::V1 }, group.dir))
         });
         unified.chain(v1)
@@ -286,11 +288,6 @@ fn membership(memberships: &[u8], controller: &[u8]) -> Option<PathBuf> {
 fn quota_v2(text: &[u8]) -> Option<u32> {
     let mut words = text::words(text);
     milli_cpus(text::number(words.next()?)?, text::number(words.next()?)?)
-}
-
-/// Parses `cpu.cfs_quota_us` (-1 for none) and `cpu.cfs_period_us`.
-fn quota_v1(quota: &[u8], period: &[u8]) -> Option<u32> {
-    milli_cpus(text::number(quota)?, text::number(period)?)
 }
 
 /// Rounds down, but never to zero: a program with a quota does run.

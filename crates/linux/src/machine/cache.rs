@@ -40,14 +40,14 @@ pub enum CacheFault {
 }
 
 /// Returns the file of a boot in a cache directory: `machine.3f`, by the first two digits of the
-/// boot id.
+/// boot id, or `devices.3f` for a model with devices.
 ///
 /// With a single file, computers that share a home directory, and boots, would overwrite each
 /// other's model at every start. Boot ids are random, so two of them rarely meet in one of the 256
 /// files, and there are never more files than that.
-pub fn slot(folder: &Path, key: &Key) -> PathBuf {
+pub fn slot(folder: &Path, key: &Key, devices: bool) -> PathBuf {
     let digits: String = key.boot().chars().filter(char::is_ascii_hexdigit).take(2).collect();
-    folder.join(format!("machine.{digits}"))
+    folder.join(format!("{}.{digits}", if devices { "devices" } else { "machine" }))
 }
 
 /// Returns the bytes of a cache file that only this user or root can have written.

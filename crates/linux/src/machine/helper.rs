@@ -11,6 +11,25 @@ use std::process::Command;
 /// The helper's file name.
 pub const HELPER: &str = "trimtab-discover";
 
+/// Option of the helper: a model without devices.
+pub const NO_DEVICES: &str = "--no-devices";
+
+/// hwloc's variables as the helper needs them. It starts again where they differ:
+/// - the helper reports errors itself, in one line;
+/// - accelerators are identified by PCI and the kernel, so that no vendor's library, and no X
+///   server, can delay the start;
+/// - the memory of NVIDIA accelerators stays in the model, named as such, since the kernel counts
+///   it among nodes. The last one: pictures are made without it.
+pub const HWLOC_ENVIRONMENT: [(&str, &str); 4] = [
+    ("HWLOC_HIDE_ERRORS", "2"),
+    ("HWLOC_COMPONENTS", "-gl,-opencl,-cuda,-nvml,-rsmi,-levelzero"),
+    (
+        "HWLOC_PLUGINS_BLACKLIST",
+        "hwloc_gl.so,hwloc_opencl.so,hwloc_cuda.so,hwloc_nvml.so,hwloc_rsmi.so,hwloc_levelzero.so",
+    ),
+    ("HWLOC_KEEP_NVIDIA_GPU_NUMA_NODES", "1"),
+];
+
 /// Largest part of the helper's standard error that is kept, in bytes: one line is expected, a
 /// dynamic linker's takes a few hundred bytes.
 const MAX_SAID: usize = 4096;
@@ -54,7 +73,10 @@ pub(super) fn find(given: Option<&Path>) -> Result<PathBuf, MachineLoadError> {
 pub(super) fn run(helper: &Path, arguments: &[&OsStr]) -> Result<Output, MachineLoadError> {
     // The discovery of a large machine takes as long as it takes.
     let limits = CaptureLimits { time: None, output: MAX_BYTES + 1, errors: MAX_SAID };
-    let ended = capture(Command::new(helper).args(arguments), limits)
+    // It would start once more for these.
+    let mut command = Command::new(helper);
+    command.args(arguments).envs(HWLOC_ENVIRONMENT);
+    let ended = capture(&mut command, limits)
         .and_then(|ended| ended.ok_or_else(|| std::io::ErrorKind::TimedOut.into()))
         .map_err(|source| MachineLoadError::Start { helper: helper.to_owned(), source })?;
     let helper = helper.to_owned();

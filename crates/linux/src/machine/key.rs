@@ -1,8 +1,9 @@
 //! Key of a model: the machine and the state that the model describes.
 //!
-//! The key must be cheap and must not need hwloc: boot id, online CPUs, online nodes and nodes with
-//! CPUs are four small reads, and one system call gives the amount of memory, which changes when
-//! memory is plugged into a node or taken from it. hwloc's own version is *not* part of it, though
+//! The key must be cheap and must not need hwloc: boot id, online CPUs and online nodes are three
+//! small reads, and one system call gives the amount of memory, which changes when memory is
+//! plugged into a node or taken from it. A node gets or loses CPUs only when CPUs come online or go
+//! offline. hwloc's own version is *not* part of it, though
 //! a newer hwloc might see more: asking would load the library, which the cache avoids, and a stat
 //! of the helper would tie a system-wide cache to one installation. The program's version and the
 //! cache format replace it, and each boot makes a new model in any case.
@@ -21,11 +22,14 @@ pub(super) const LINES: [&str; 6] = [
     "boot",
     "set of online CPUs",
     "set of online NUMA nodes",
-    "set of NUMA nodes with CPUs",
     "amount of memory",
+    "choice of devices",
 ];
+/// The last line, of a model with devices and of one without.
+const DEVICES: &str = "devices";
+const NO_DEVICES: &str = "no devices";
 
-/// The machine and state for which a model is valid.
+/// The machine and state for which a model is valid, and whether it has devices.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Key {
     /// One line for each of [`LINES`].
@@ -43,25 +47,19 @@ pub struct KeyError {
 }
 
 impl Key {
-    /// Returns the key of the running machine, now.
+    /// Returns the key of the running machine, now, for a model with its devices.
     ///
     /// # Errors
     /// [`KeyError`] when `/proc` or `/sys` do not give the boot or the CPUs.
     pub fn live() -> Result<Self, KeyError> {
-        let (nodes, nodes_with_cpus) = (read_optional(NODES_ONLINE)?, read_optional(NODES_WITH_CPUS)?);
-        let memory = memory().to_string();
-        Ok(Self::of([&read(BOOT_ID)?, &read(CPUS_ONLINE)?, &nodes, &nodes_with_cpus, &memory]))
+        let (nodes, memory) = (read_optional(NODES_ONLINE)?, memory().to_string());
+        Ok(Self::of([&read(BOOT_ID)?, &read(CPUS_ONLINE)?, &nodes, &memory]))
     }
 
     /// Returns the key of a machine described by a file: it depends on no state, and is never
     /// cached.
     pub fn file() -> Self {
-        Self::of(["file", "", "", "", ""])
-    }
-
-    /// Returns the nodes that have CPUs according to this key, in the kernel's list format.
-    pub fn nodes_with_cpus(&self) -> &str {
-        self.text.lines().nth(4).unwrap_or_default()
+        Self::of(["file", "", "", ""])
     }
 
     /// Returns the online CPUs; `None` if the kernel's list does not parse.
@@ -74,10 +72,18 @@ impl Key {
         self.text.lines().nth(3).filter(|list| !list.is_empty())?.parse().ok()
     }
 
-    fn of(state: [&str; 5]) -> Self {
-        let [boot, cpus, nodes, nodes_with_cpus, memory] = state.map(str::trim);
+    /// Returns the key of a model without devices of the same machine and state.
+    #[must_use]
+    pub fn without_devices(&self) -> Self {
+        let state = self.text.trim_end().strip_suffix(DEVICES).unwrap_or(&self.text);
+        let state = state.strip_suffix("no ").unwrap_or(state);
+        Self { text: format!("{state}{NO_DEVICES}\n") }
+    }
+
+    fn of(state: [&str; 4]) -> Self {
+        let [boot, cpus, nodes, memory] = state.map(str::trim);
         let version = env!("CARGO_PKG_VERSION");
-        Self { text: format!("{version}\n{boot}\n{cpus}\n{nodes}\n{nodes_with_cpus}\n{memory}\n") }
+        Self { text: format!("{version}\n{boot}\n{cpus}\n{nodes}\n{memory}\n{DEVICES}\n") }
     }
 
     pub(super) fn text(&self) -> &str {
@@ -88,6 +94,12 @@ impl Key {
     pub(super) fn boot(&self) -> &str {
         self.text.lines().nth(1).unwrap_or_default()
     }
+}
+
+/// Returns the nodes that have CPUs; `None` if the kernel does not list them.
+pub fn nodes_with_cpus() -> Option<NodeSet> {
+    let list = read_optional(NODES_WITH_CPUS).ok()?;
+    list.trim().parse().ok().filter(|nodes: &NodeSet| !nodes.is_empty())
 }
 
 /// Bits of the amount of memory that count, behind the first. Chosen: a step is an eighth to a
@@ -129,19 +141,25 @@ mod tests {
 
     #[test]
     fn a_key_has_all_its_lines_in_any_state() {
-        for key in [Key::live().unwrap(), Key::file(), Key::of(["b", "", "", "", ""])] {
-            assert_eq!(key.text().lines().count(), LINES.len(), "{key:?}");
+        for key in [Key::live().unwrap(), Key::file(), Key::of(["b", "", "", ""])] {
+            let without = key.without_devices();
+            for key in [&key, &without] {
+                assert_eq!(key.text().lines().count(), LINES.len(), "{key:?}");
+            }
+            assert_eq!(without.without_devices(), without);
+            assert_eq!((without.online(), without.boot()), (key.online(), key.boot()));
+            assert_ne!(without, key);
         }
-        let key = Key::of(["boot\n", "0-3\n", "0-1\n", "1\n", "511"]);
-        assert_eq!((key.boot(), key.nodes_with_cpus()), ("boot", "1"));
+        let key = Key::of(["boot\n", "0-3\n", "0-1\n", "511"]);
+        assert_eq!(key.boot(), "boot");
         assert_eq!((key.online(), key.nodes()), ("0-3".parse().ok(), "0-1".parse().ok()));
-        assert_eq!(Key::of(["boot", "x", "", "", ""]).online(), None);
-        assert_eq!(Key::of(["boot", "0", "", "", ""]).nodes(), None);
+        assert_eq!(Key::of(["boot", "x", "", ""]).online(), None);
+        assert_eq!(Key::of(["boot", "0", "", ""]).nodes(), None);
     }
 
     #[test]
     fn memory_that_is_plugged_in_makes_another_key() {
-        let key = |memory| Key::of(["boot", "0-3", "0-1", "0", memory]);
+        let key = |memory| Key::of(["boot", "0-3", "0-1", memory]);
         assert_ne!(key("511"), key("513"));
         let total = std::fs::read_to_string("/proc/meminfo").unwrap();
         let kibibytes = total.split_ascii_whitespace().nth(1).unwrap().parse::<u64>().unwrap();
@@ -150,6 +168,6 @@ mod tests {
         for (bytes, kept) in [(0, 0), (9, 9), (16, 16), (0b1_0101, 0b1_0100), (0b1111_1111, 0b1111_0000)] {
             assert_eq!(rounded(bytes), kept);
         }
-        assert!(Key::live().unwrap().text().ends_with(&format!("\n{}\n", memory())));
+        assert!(Key::live().unwrap().text().ends_with(&format!("\n{}\ndevices\n", memory())));
     }
 }

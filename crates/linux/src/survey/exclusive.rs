@@ -9,10 +9,13 @@
 //! A partition of cgroup v2 (`cpuset.cpus.partition`) needs no record: the kernel takes its CPUs
 //! out of the cpusets of all others, so that a process outside may not use them anyway.
 //!
-//! Cost without any of these managers: five system calls.
+//! Cost without any of these managers: six system calls, or three where a hierarchy of version 1
+//! has no groups.
 
 use crate::text::{self, printable};
+use rustix::fs::statfs;
 use std::fs;
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use trimtab_core::place::{ContainerCpus, ExclusiveGrant, Manager, kubelet_record, vcpus_own};
 use trimtab_core::set::CpuSet;
@@ -31,19 +34,37 @@ pub struct ExclusiveGrants {
     pub notes: Vec<String>,
 }
 
-/// Reads the grants of all managers below `root`, the root of the file system. `node` is the
+/// Types of the file systems of control groups, as `linux/magic.h` has them.
+const CGROUP_SUPER_MAGIC: u64 = 0x0027_e0eb;
+const CGROUP2_SUPER_MAGIC: u64 = 0x6367_7270;
+/// Links of a folder in which there is no other: its name, and its own `.`.
+const LINKS_OF_EMPTY: u64 = 2;
+
+/// Reads the grants of all managers below `root`, the root of the file system. `node` returns the
 /// machine's name, which some sites have in the names of Slurm's groups.
-pub fn exclusive_grants(root: &Path, node: &str) -> ExclusiveGrants {
+pub fn exclusive_grants(root: &Path, node: impl FnOnce() -> String) -> ExclusiveGrants {
     let mut found = ExclusiveGrants::default();
     let cgroup = root.join("sys/fs/cgroup");
     // In version 1 each controller has a hierarchy of its own; a mixture has both.
     let v1 = cgroup.join("cpuset");
-    let cpusets = if v1.is_dir() { v1 } else { cgroup };
+    let seen = fs::metadata(&v1).ok().filter(fs::Metadata::is_dir);
+    let is_empty = seen.as_ref().is_some_and(|seen| seen.nlink() == LINKS_OF_EMPTY);
+    let has_groups = !(is_empty && counts_links(&v1));
+    let cpusets = if seen.is_some() { v1 } else { cgroup };
     kubelet(root, &cpusets, &mut found);
-    slurm(&cpusets, node, &mut found);
-    libvirt(&cpusets, &mut found);
+    if has_groups {
+        slurm(&cpusets, &node(), &mut found);
+        libvirt(&cpusets, &mut found);
+    }
     found.grants.sort_unstable();
     found
+}
+
+/// Returns whether the file system counts the folders of a folder as links: the kernel's control
+/// groups do, those that lxcfs shows to a container may not.
+fn counts_links(folder: &Path) -> bool {
+    let kind = statfs(folder).ok().and_then(|found| u64::try_from(found.f_type).ok());
+    kind.is_some_and(|kind| [CGROUP_SUPER_MAGIC, CGROUP2_SUPER_MAGIC].contains(&kind))
 }
 
 /// Reads the kubelet's record. It stays when the kubelet is removed, so only pods that have a
@@ -152,14 +173,38 @@ mod tests {
     }
 
     fn said(root: &Path) -> Vec<String> {
-        let found = exclusive_grants(root, "n7");
+        let found = exclusive_grants(root, || "n7".to_owned());
         found.grants.iter().map(ToString::to_string).chain(found.notes).collect()
     }
 
     #[test]
     fn a_machine_without_managers_has_no_grants() {
         let root = tempfile::tempdir().unwrap();
-        assert_eq!(exclusive_grants(root.path(), "n7"), ExclusiveGrants::default());
+        assert_eq!(said(root.path()), Vec::<String>::new());
+    }
+
+    #[test]
+    fn two_links_mean_no_groups_in_control_groups_only() {
+        let root = tempfile::tempdir().unwrap();
+        let cpusets = root.path().join("sys/fs/cgroup/cpuset");
+        fs::create_dir_all(&cpusets).unwrap();
+        assert!(!counts_links(&cpusets), "a folder of another file system");
+        let mut asked = false;
+        let found = exclusive_grants(root.path(), || {
+            asked = true;
+            "n7".to_owned()
+        });
+        assert_eq!((found, asked), (ExclusiveGrants::default(), true));
+        let kernels = Path::new("/sys/fs/cgroup/cpuset");
+        let kernels = if kernels.is_dir() { kernels } else { Path::new("/sys/fs/cgroup") };
+        let is_kernels = fs::read_to_string("/proc/self/mountinfo").is_ok_and(|mounts| {
+            mounts.lines().any(|line| {
+                line.split(' ').nth(4).map(Path::new) == Some(kernels) && line.contains(" - cgroup")
+            })
+        });
+        if is_kernels {
+            assert!(counts_links(kernels), "{}", kernels.display());
+        }
     }
 
     #[test]

@@ -3,9 +3,12 @@
 //! Problem: before `main` the standard library reads this process's map of memory and installs
 //! handlers, so that an overflow of the stack is reported in words. That is 16 system calls of
 //! every launch. Idea: the C library enters [`run`] instead, which keeps the other preparations:
-//! descriptors 0 to 2 are open, SIGPIPE is ignored, a panic ends the program with status 101, and
-//! standard output is flushed at the end. An overflow of the stack ends the program by SIGSEGV,
+//! descriptors 0 to 2 are open, SIGPIPE does not end the program, a panic ends it with status 101,
+//! and standard output is flushed at the end. An overflow of the stack ends the program by SIGSEGV,
 //! without words.
+//!
+//! SIGPIPE gets a handler without effect, where the standard library ignores the signal: the next
+//! program gets the default action from the kernel, and a launcher need not restore it.
 
 use std::ffi::c_int;
 use std::process;
@@ -30,10 +33,23 @@ macro_rules! entry {
 /// alone.
 pub fn run(main: fn() -> u8) -> c_int {
     open_standard_streams();
-    // SAFETY: ignoring a signal is always valid.
-    unsafe { libc::signal(libc::SIGPIPE, libc::SIG_IGN) };
+    survive_broken_pipes();
     let status = std::panic::catch_unwind(main).map_or(PANIC_STATUS, c_int::from);
     process::exit(status)
+}
+
+/// Makes writing into a pipe without readers an error only. If the caller of this program had the
+/// signal ignored, it stays so, here and in the next program.
+fn survive_broken_pipes() {
+    extern "C" fn nothing(_: c_int) {}
+    let handler = nothing as extern "C" fn(c_int) as libc::sighandler_t;
+    // SAFETY: the handler does nothing, and ignoring a signal is always valid.
+    unsafe {
+        if libc::signal(libc::SIGPIPE, handler) == libc::SIG_IGN {
+            libc::signal(libc::SIGPIPE, libc::SIG_IGN);
+        }
+    }
+    super::exec::leave_sigpipe();
 }
 
 /// Opens the descriptors 0 to 2 that are closed. Otherwise the next file that is opened would get
@@ -61,9 +77,9 @@ fn open_standard_streams() {
 mod tests {
     use super::*;
 
-    /// Returns the exit status of a forked process that closes its standard streams and enters
-    /// `main`; `None` if a signal ended it.
-    fn status_of(main: fn() -> u8) -> Option<c_int> {
+    /// Returns the exit status of a forked process that closes its standard streams, has this action
+    /// for SIGPIPE and enters `main`; `None` if a signal ended it.
+    fn status_of(action: libc::sighandler_t, main: fn() -> u8) -> Option<c_int> {
         // SAFETY: the child allocates, which the C library allows after a fork, and takes no lock
         // that another thread may hold: a panic prints nothing there.
         let child = unsafe { libc::fork() };
@@ -74,9 +90,9 @@ mod tests {
                 unsafe { libc::close(stream) };
             }
             // SAFETY: both calls are always valid. The runner ignores SIGPIPE, and the child would
-            // inherit the preparation that is tested.
+            // inherit it.
             unsafe {
-                libc::signal(libc::SIGPIPE, libc::SIG_DFL);
+                libc::signal(libc::SIGPIPE, action);
                 libc::alarm(60);
             }
             run(main);
@@ -95,14 +111,30 @@ mod tests {
                 return 1 + stream;
             }
         }
-        // SAFETY: setting a signal is always valid; the former action is returned.
-        if unsafe { libc::signal(libc::SIGPIPE, libc::SIG_IGN) } == libc::SIG_IGN { 0 } else { 4 }
+        let Ok((reader, writer)) = std::io::pipe() else { return 4 };
+        drop(reader);
+        if rustix::io::write(&writer, b"x") == Err(rustix::io::Errno::PIPE) { 0 } else { 5 }
+    }
+
+    /// Becomes a shell that sends itself SIGPIPE; returns if that fails.
+    fn shell_with_broken_pipe() -> u8 {
+        let words = [c"sh", c"-c", c"kill -PIPE $$; exit 42"].map(std::ffi::CStr::to_owned);
+        super::super::exec::execve(c"/bin/sh", &words, &[]);
+        1
     }
 
     #[test]
-    fn streams_are_open_a_broken_pipe_is_ignored_and_a_panic_has_its_status() {
-        assert_eq!(status_of(missing_preparation), Some(0));
-        assert_eq!(status_of(|| 42), Some(42));
-        assert_eq!(status_of(|| panic!("on purpose")), Some(PANIC_STATUS));
+    fn streams_are_open_a_broken_pipe_is_an_error_and_a_panic_has_its_status() {
+        let default = libc::SIG_DFL;
+        assert_eq!(status_of(default, missing_preparation), Some(0));
+        assert_eq!(status_of(libc::SIG_IGN, missing_preparation), Some(0));
+        assert_eq!(status_of(default, || 42), Some(42));
+        assert_eq!(status_of(default, || panic!("on purpose")), Some(PANIC_STATUS));
+    }
+
+    #[test]
+    fn the_next_program_has_the_action_for_broken_pipes_that_this_one_was_given() {
+        assert_eq!(status_of(libc::SIG_DFL, shell_with_broken_pipe), None);
+        assert_eq!(status_of(libc::SIG_IGN, shell_with_broken_pipe), Some(42));
     }
 }

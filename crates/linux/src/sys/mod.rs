@@ -7,6 +7,7 @@ pub mod entry;
 mod errno;
 pub mod exec;
 pub mod fork;
+pub mod inherited;
 pub mod lock;
 pub mod mempolicy;
 pub mod orphan;

@@ -281,7 +281,7 @@ fn run_decides(world: &World, args: &RunArgs, known: OfPlan) -> Result<(Option<H
         rules: situation.policy.site.queue(),
         holder: None,
     };
-    reserved(world, &request, &mut facts, &order, None).map_err(|error| error.to_string())
+    reserved(world, &request, &mut facts, &order, &mut None).map_err(|error| error.to_string())
 }
 
 fn plan_decides(world: &World, args: &PlanArgs) -> Result<Planned, String> {
