@@ -97,7 +97,7 @@ proptest! {
         prop_assume!(!plain.fails);
         let best = oracle(&truths).unwrap();
         let slack = (1.0 + NOISE) / (1.0 - NOISE);
-        match choose(race.entrants(), 1) {
+        match choose(race.entrants()) {
             Choice::Use { entrant } => {
                 let chosen = truths[entrant];
                 prop_assert!(!chosen.fails);
@@ -125,8 +125,8 @@ proptest! {
             };
             prop_assert!(matches!(outcome, Outcome::Stopped { after } if after.seconds() <= limit), "{outcome:?}");
         }
-        prop_assert_eq!(choose(race.entrants(), 1), Choice::Use { entrant: 1 });
-        let gain = speedup(&race.entrants()[0], &race.entrants()[1], 1).unwrap();
+        prop_assert_eq!(choose(race.entrants()), Choice::Use { entrant: 1 });
+        let gain = speedup(&race.entrants()[0], &race.entrants()[1]).unwrap();
         prop_assert!(gain.high.is_none() && gain.low > 9.0 && gain.low <= 10.2, "{gain:?}");
     }
 
@@ -139,7 +139,7 @@ proptest! {
             entrant.seconds.clone_from(seconds);
             entrant
         };
-        let found = speedup(&entrant(&one), &entrant(&other), 1).unwrap();
+        let found = speedup(&entrant(&one), &entrant(&other)).unwrap();
         let ratios: Vec<f64> = one.iter().flat_map(|one| other.iter().map(move |other| one / other)).collect();
         let low = ratios.iter().copied().fold(f64::INFINITY, f64::min);
         let high = ratios.iter().copied().fold(0.0, f64::max);
@@ -164,7 +164,7 @@ fn a_program_that_spins_without_end_gets_an_answer_in_a_moment() {
     // LU with four threads on two CPUs: now 6.6 s, under `trimtab run` and with two threads 0.03 s.
     let (race, log) = raced(&[truth(6.6), truth(0.034), truth(0.03)], rules(20.0, 8.0), 3);
     assert!(race.spent() < Span::from_ms(2_500), "{:?}", race.spent());
-    assert_eq!(choose(race.entrants(), 1), Choice::Use { entrant: 2 });
+    assert_eq!(choose(race.entrants()), Choice::Use { entrant: 2 });
     assert!(log.iter().filter(|(trial, _)| trial.entrant == 0).count() == 1);
     assert!(race.entrants()[0].stopped.is_some_and(|stopped| stopped >= LIMIT_MIN.seconds()));
 }
@@ -173,7 +173,7 @@ fn a_program_that_spins_without_end_gets_an_answer_in_a_moment() {
 fn a_program_that_fails_now_gets_no_advice() {
     let truths = [Truth { seconds: 1.0, fails: true }, Truth { seconds: 0.1, fails: false }];
     let (race, _) = raced(&truths, rules(100.0, 100.0), 3);
-    assert_eq!(choose(race.entrants(), 1), Choice::Unknown);
+    assert_eq!(choose(race.entrants()), Choice::Unknown);
 }
 
 #[test]
@@ -184,10 +184,10 @@ fn one_run_each_advises_only_a_gain_beyond_its_margin() {
         entrant
     };
     let pair = |now, then| [entrant(Kind::Plain, &[now]), entrant(Kind::Run, &[then])];
-    assert_eq!(choose(&pair(10.0, 5.0), 1), Choice::Use { entrant: 1 });
-    assert_eq!(choose(&pair(10.0, 8.0), 1), Choice::Unsure { entrant: 1 });
-    assert_eq!(choose(&pair(10.0, 9.6), 1), Choice::Keep);
-    assert_eq!(choose(&pair(10.0, 11.0), 1), Choice::Keep);
+    assert_eq!(choose(&pair(10.0, 5.0)), Choice::Use { entrant: 1 });
+    assert_eq!(choose(&pair(10.0, 8.0)), Choice::Unsure { entrant: 1 });
+    assert_eq!(choose(&pair(10.0, 9.6)), Choice::Keep);
+    assert_eq!(choose(&pair(10.0, 11.0)), Choice::Keep);
     // Of two ways that are as fast, `trimtab run` without options is the simpler one.
     let seconds = [1.0, 1.01, 0.99, 1.0, 1.0];
     let fast: Vec<f64> = seconds.iter().map(|one| one * 0.99).collect();
@@ -196,7 +196,7 @@ fn one_run_each_advises_only_a_gain_beyond_its_margin() {
         entrant(Kind::Run, &seconds),
         entrant(Kind::Candidate, &fast),
     ];
-    assert_eq!(choose(&three, 1), Choice::Use { entrant: 1 });
+    assert_eq!(choose(&three), Choice::Use { entrant: 1 });
 }
 
 #[test]
@@ -206,7 +206,7 @@ fn a_baseline_that_was_stopped_once_keeps_its_other_runs() {
     plain.stopped = Some(1.0);
     let mut run = Entrant::new(Kind::Run);
     run.seconds = vec![0.03, 0.032, 0.03, 0.038, 0.03];
-    let gain = speedup(&plain, &run, 1).unwrap();
+    let gain = speedup(&plain, &run).unwrap();
     // The smallest of its times over the largest of the other's is the careful end.
     assert!(gain.low < 0.08 / 0.038 && gain.low > 1.5 && gain.high.is_none(), "{gain:?}");
     assert!(gain.likely > 4.0 && gain.likely < 6.0, "{gain:?}");

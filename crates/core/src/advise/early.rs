@@ -8,6 +8,10 @@
 //! Properties: threads that sleep often, processes that began or ended during the window, and
 //! threads with unreadable switches give no diagnosis. Independent computing threads look the
 //! same: the trials tell the difference.
+//!
+//! A run without diagnosis may be slow for the same reason: threads that sleep often, or processes
+//! that come and go, also compete for CPUs. If it takes longer than [`UNDECIDED`] and is crowded, a
+//! trial in another way tells whether it is worth its end.
 
 use crate::time::Span;
 use std::collections::BTreeMap;
@@ -22,6 +26,11 @@ pub const SAMPLES_MIN: usize = 4;
 pub const SLEEPS_PER_SECOND_MAX: f64 = 250.0;
 /// Share of the samples in which a thread has or wants a CPU.
 const RUNNING_SHARE_MIN: f64 = 0.75;
+/// Time after which a crowded run without diagnosis is compared with another way.
+pub const UNDECIDED: Span = Span::from_ms(3_000);
+/// Share of the samples of a crowded run in which more threads than CPUs wanted a CPU. Threads that
+/// sleep at barriers are often fewer.
+const CROWDED_SHARE_MIN: f64 = 0.25;
 
 /// A thread in one sample.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -34,6 +43,8 @@ pub struct ThreadSample {
     pub running: bool,
     /// Number of its voluntary switches so far; `None` if they cannot be read.
     pub voluntary: Option<u64>,
+    /// Whether it has the name of a thread that serves a Java machine.
+    pub service: bool,
 }
 
 /// All threads of a program at one moment.
@@ -59,6 +70,20 @@ impl TreeSample {
         }
         all
     }
+}
+
+/// Returns the number of threads that wanted a CPU at the same time, if during the last [`WINDOW`]
+/// they were often more than the CPUs, and the run has taken [`UNDECIDED`] or more.
+pub fn undecided(samples: &[TreeSample], cpus: u32) -> Option<u32> {
+    let last = samples.last().filter(|last| last.at >= UNDECIDED && cpus > 0)?;
+    let window: Vec<usize> = samples
+        .iter()
+        .filter(|sample| last.at.less(sample.at) <= WINDOW)
+        .map(TreeSample::running)
+        .collect();
+    let crowded = window.iter().filter(|&&running| running > cpus as usize).count();
+    let enough = window.len() >= SAMPLES_MIN && crowded as f64 >= CROWDED_SHARE_MIN * window.len() as f64;
+    enough.then(|| window.into_iter().max().and_then(|most| u32::try_from(most).ok())).flatten()
 }
 
 /// Returns the number of threads that computed and hardly ever slept during the last [`WINDOW`], if
@@ -108,7 +133,7 @@ mod tests {
 
     /// Returns samples of this number of spinning threads each 0.25 s.
     fn spinning(threads: u32, samples: u64) -> Vec<TreeSample> {
-        let thread = |id| ThreadSample { id, process: 1, running: true, voluntary: Some(7) };
+        let thread = |id| ThreadSample { id, process: 1, running: true, voluntary: Some(7), service: false };
         (0..samples)
             .map(|at| TreeSample { at: Span::from_ms(250 * at), threads: (0..threads).map(thread).collect() })
             .collect()
@@ -176,8 +201,33 @@ mod tests {
     fn threads_are_counted_by_process() {
         let mut sample = spinning(3, 1).remove(0);
         sample.threads[1].process = 2;
-        sample.threads.push(ThreadSample { id: 9, process: 3, running: false, voluntary: None });
+        sample.threads.push(ThreadSample { id: 9, process: 3, running: false, voluntary: None, service: false });
         assert_eq!(sample.by_process(), BTreeMap::from([(1, 2), (2, 1)]));
         assert_eq!(sample.running(), 3);
+    }
+
+    #[test]
+    fn a_crowd_that_sleeps_is_undecided_after_some_seconds() {
+        let sleepy = |samples: u64| {
+            let mut all = spinning(4, samples);
+            for (sample, at) in all.iter_mut().zip(0_u64..) {
+                for (thread, number) in sample.threads.iter_mut().zip(0_u64..) {
+                    thread.voluntary = Some(100_000 * at);
+                    // Every second time two of them sleep.
+                    thread.running = at % 2 == 0 || number < 2;
+                }
+            }
+            all
+        };
+        assert_eq!(crowd(&sleepy(14), 2), None);
+        assert_eq!(undecided(&sleepy(13), 2), Some(4), "3 s");
+        assert_eq!(undecided(&sleepy(12), 2), None, "2.75 s");
+        assert_eq!(undecided(&sleepy(13), 4), None, "each has a CPU");
+        assert_eq!(undecided(&sleepy(13), 0), None);
+        let mut quiet = sleepy(17);
+        for sample in &mut quiet[12..] {
+            sample.threads.truncate(2);
+        }
+        assert_eq!(undecided(&quiet, 2), None, "it was crowded before");
     }
 }

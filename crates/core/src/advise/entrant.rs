@@ -22,12 +22,15 @@ pub enum Kind {
 pub struct Entrant {
     /// Kind.
     pub kind: Kind,
-    /// Seconds of the runs that ended.
+    /// Seconds of the runs that ended, one of each turn.
     pub seconds: Vec<f64>,
     /// Seconds after which a run was stopped. The variant does not run again.
     pub stopped: Option<f64>,
     /// Reason why its runs do not count.
     pub rejected: Option<String>,
+    /// Whether it is slower than another variant, so that it does not run again.
+    #[serde(skip)]
+    pub(super) beaten: bool,
     /// Time of all its runs.
     #[serde(skip)]
     pub(super) spent: Span,
@@ -36,7 +39,14 @@ pub struct Entrant {
 impl Entrant {
     /// Creates a variant without runs.
     pub fn new(kind: Kind) -> Self {
-        Self { kind, seconds: Vec::new(), stopped: None, rejected: None, spent: Span::ZERO }
+        Self {
+            kind,
+            seconds: Vec::new(),
+            stopped: None,
+            rejected: None,
+            beaten: false,
+            spent: Span::ZERO,
+        }
     }
 
     /// Returns the median of its runs, if its runs count and one ended.
@@ -51,7 +61,20 @@ impl Entrant {
         self.seconds.iter().copied().chain(stopped).collect()
     }
 
+    /// Returns whether it may run again.
     pub(super) fn is_open(&self) -> bool {
-        self.rejected.is_none() && self.stopped.is_none()
+        self.rejected.is_none() && self.stopped.is_none() && !self.beaten
     }
+}
+
+/// Returns the fastest of the variants that were not beaten, over the turns that all of them ran: a
+/// variant that left early may have run while other programs slept. `None` if no run ended.
+pub(super) fn leader(entrants: &[Entrant]) -> Option<usize> {
+    let ran = |one: &Entrant| one.rejected.is_none() && !one.seconds.is_empty();
+    let all: Vec<usize> = (0..entrants.len()).filter(|&at| ran(&entrants[at])).collect();
+    let open: Vec<usize> = all.iter().copied().filter(|&at| entrants[at].is_open()).collect();
+    let among = if open.is_empty() { all } else { open };
+    let turns = among.iter().map(|&at| entrants[at].seconds.len()).min()?;
+    let time = |at: usize| median(&entrants[at].seconds[..turns]).unwrap_or(f64::INFINITY);
+    among.into_iter().min_by(|&one, &other| time(one).total_cmp(&time(other)))
 }

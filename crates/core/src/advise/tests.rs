@@ -484,12 +484,64 @@ mod proposed {
             variable: "OPENBLAS_NUM_THREADS".to_owned(),
             processes: 4,
             threads: 2,
+            service: 0,
         };
         let profile = Profile { cpus: 2, workers: 8, wall: Span::from_ms(4_900), ..Profile::default() };
         let case = Case { profile, libraries: vec![library], processes: 4, computing: 8, ..base() };
         let candidates = case.candidates();
         assert_eq!(case.ways()[0], "OPENBLAS_NUM_THREADS=1");
         assert!(candidates[0].why.contains("OpenBLAS 0.3.30: 2 threads in each of 4 processes"));
+    }
+
+    #[test]
+    fn pools_of_runtimes_are_bounded_by_the_means_that_each_has() {
+        let library = |name: &str, variable: &str, threads| Library {
+            name: name.to_owned(),
+            variable: variable.to_owned(),
+            processes: 1,
+            threads,
+            ..Library::default()
+        };
+        let case = |library: Library, others: f64| Case {
+            profile: Profile { cpus: 2, workers: 2, wall: Span::from_ms(4_900), ..Profile::default() },
+            situation: Situation { others: Some(others), ..alone() },
+            computing: library.threads,
+            libraries: vec![library],
+            variables: vec![("JAVA_TOOL_OPTIONS", "-Xmx1g")],
+            ..base()
+        };
+        let java = || library("Java", "JAVA_TOOL_OPTIONS", 6);
+        let bounded = |count: u32| format!("JAVA_TOOL_OPTIONS=-Xmx1g -XX:ActiveProcessorCount={count}");
+        assert_eq!(case(java(), 0.0).ways()[0], bounded(2));
+        // Beside another program one CPU is free.
+        let ways = case(java(), 0.9).ways();
+        assert!(ways.contains(&bounded(1)), "{ways:?}");
+        let go = case(library("Go", "GOMAXPROCS", 2), 0.9).ways();
+        assert!(go.contains(&"GOMAXPROCS=1".to_owned()), "{go:?}");
+        // TBB has no variable; its mask decides.
+        let tbb = case(library("TBB", "", 2), 0.9).ways();
+        assert!(tbb.contains(&"cores=1".to_owned()), "{tbb:?}");
+        // Each thread has a CPU, and no other program works.
+        for alone in [library("Go", "GOMAXPROCS", 2), library("TBB", "", 2)] {
+            assert_eq!(case(alone, 0.0).ways(), Vec::<String>::new());
+        }
+    }
+
+    #[test]
+    fn short_programs_are_also_started_without_trimtab_in_their_best_ways() {
+        let short = |ms: u64| Case {
+            profile: Profile { wall: Span::from_ms(ms), ..meets(4, 100, "") },
+            computing: 4,
+            ..base()
+        };
+        // The count is by variable, which works without `trimtab run`, too.
+        let tiny = short(40).ways();
+        assert!(tiny[0].starts_with("OMP_NUM_THREADS=") && tiny[0].ends_with(" bare"), "{tiny:?}");
+        let bare = tiny.iter().filter(|way| way.ends_with(" bare")).count();
+        assert!(bare == 2 && tiny.contains(&"OMP_NUM_THREADS=1 bare".to_owned()), "{tiny:?}");
+        let some = short(400).ways();
+        assert_eq!((some[0].as_str(), some[1].as_str()), ("OMP_NUM_THREADS=2", "OMP_NUM_THREADS=2 bare"), "{some:?}");
+        assert!(short(5_000).ways().iter().all(|way| !way.contains("bare")));
     }
 
     #[test]
@@ -555,7 +607,7 @@ mod proposed {
             let profile = Profile { waiting, ..meets(threads, step, "") };
             let teams = if teams.len() > 1 { teams } else { Vec::new() };
             let library = Library {
-                name: "MKL".to_owned(), version: None, variable: "MKL_NUM_THREADS".to_owned(), processes, threads: 3,
+                name: "MKL".to_owned(), version: None, variable: "MKL_NUM_THREADS".to_owned(), processes, threads: 3, service: 0,
             };
             let case = Case {
                 profile,
@@ -574,7 +626,7 @@ mod proposed {
                 prop_assert!(one.change != StartChange::default());
                 prop_assert!(!one.change.variables.contains_key("OMP_THREAD_LIMIT"));
                 for (name, value) in &one.change.variables {
-                    let Some(value) = value else { continue };
+                    let Some(value) = value.as_ref().filter(|_| name.ends_with("_NUM_THREADS")) else { continue };
                     let product: u32 = value.split(',').map(|size| size.parse::<u32>().unwrap()).product();
                     prop_assert!((1..=cpus).contains(&product), "{name}={value} on {cpus}");
                 }

@@ -111,13 +111,13 @@ fn tested(trials: &Trials, race: &Race, lines: &[CommandLine], rules: Rules) -> 
         why: String::new(),
         predicted: None,
         time: estimate(&entrant.seconds, rules.seed),
-        faster: if entrant.kind == Kind::Plain { None } else { speedup(plain, entrant, rules.seed) },
+        faster: if entrant.kind == Kind::Plain { None } else { speedup(plain, entrant) },
         entrant: entrant.clone(),
     });
     Tested {
         budget: rules.budget,
         spent: race.spent(),
-        choice: choose(entrants, rules.seed),
+        choice: choose(entrants),
         variants: variants.collect(),
     }
 }

@@ -1,5 +1,5 @@
 //! The first run: profiled, watched for the threads of its processes, and ended early if they show
-//! the cause already.
+//! the cause already, or if another way to start the program may be much faster.
 
 use super::run_facts::{self, RunFacts};
 use super::tree;
@@ -42,6 +42,16 @@ pub(super) struct ThreadFindings {
     pub computing: u32,
     /// Number of threads that hardly ever slept, if the run was ended for that.
     pub ended_early: Option<u32>,
+    /// Number of threads that wanted a CPU, if the run was ended because they were more than the
+    /// CPUs for some seconds.
+    pub undecided: Option<u32>,
+}
+
+impl ThreadFindings {
+    /// Returns whether the run was ended before its end.
+    pub(super) fn was_ended(&self) -> bool {
+        self.ended_early.is_some() || self.undecided.is_some()
+    }
 }
 
 /// The result of the first run.
@@ -148,7 +158,10 @@ impl Watch {
                 samples.remove(0);
             }
             watched.ended_early = early::crowd(&samples, self.cpus).filter(|_| self.ends_early);
-            if watched.ended_early.is_some() {
+            if watched.ended_early.is_none() {
+                watched.undecided = early::undecided(&samples, self.cpus).filter(|_| self.ends_early);
+            }
+            if watched.was_ended() {
                 self.end(root, ends);
                 break;
             }

@@ -180,12 +180,12 @@ fn report(trials: &PairTrials, cores: u32, ways: &[Arrangement], done: &Compared
         ways.iter().zip(entrants).zip(&done.ends).map(|((&arrangement, entrant), ends)| TriedArrangement {
             arrangement,
             command: trials.line(arrangement),
-            faster: if entrant.kind == Kind::Plain { None } else { speedup(&entrants[0], entrant, SEED) },
+            faster: if entrant.kind == Kind::Plain { None } else { speedup(&entrants[0], entrant) },
             figures: figures(ends, alone),
             entrant: entrant.clone(),
         });
     let arrangements: Vec<TriedArrangement> = tried.collect();
-    let choice = choose(entrants, SEED);
+    let choice = choose(entrants);
     let run = match choice {
         Choice::Use { entrant } => arrangements.get(entrant).map(|one| one.command.clone()),
         Choice::Keep | Choice::Unsure { .. } | Choice::Unknown => None,
@@ -251,7 +251,7 @@ mod tests {
     fn a_race_needs_no_outcome_to_have_a_report() {
         let rules = Rules { budget: BUDGET_MIN, limit_first: BUDGET_MIN, seed: SEED };
         let race = Race::new(rules, 2);
-        assert_eq!(choose(race.entrants(), SEED), Choice::Unknown);
+        assert_eq!(choose(race.entrants()), Choice::Unknown);
         let stopped = PairTrial { outcome: Outcome::Stopped { after: Span::from_ms(5) }, ends: None };
         assert_eq!(stopped.took(), Span::from_ms(5));
     }
