@@ -10,7 +10,6 @@
 //! as it is, nothing is advised.
 
 use super::entrant::{Entrant, Kind, leader};
-use super::race::RUNS_MAX;
 use super::speedup::{ratio, speedup};
 use crate::stats::comparison::rank_sum_chance;
 use crate::stats::paired::signed_rank_chance;
@@ -23,6 +22,9 @@ pub const SIMPLER_LOSS_MAX: f64 = 0.03;
 const WORTH_A_LOOK: f64 = 0.05;
 /// Chance alone may order the runs of an advised variant so at most once in this number of races.
 pub const CHANCE_ODDS: f64 = 20.0;
+
+/// Runs up to which the order of all runs of two variants is counted.
+const RANKED_RUNS_MAX: usize = 15;
 
 /// Conclusion of a race.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize)]
@@ -94,7 +96,7 @@ fn is_luck(plain: &Entrant, variant: &Entrant, compared: usize) -> bool {
     // The order of all runs says more where turns are few, and takes long to count where they are
     // many.
     let chance = match plain.len().max(variant.len()) {
-        ..=RUNS_MAX => rank_sum_chance(Better::Less, &plain, &variant).min(paired),
+        ..=RANKED_RUNS_MAX => rank_sum_chance(Better::Less, &plain, &variant).min(paired),
         _ => paired,
     };
     chance * CHANCE_ODDS * compared.max(1) as f64 > 1.0

@@ -246,7 +246,7 @@ impl OversubPlanner<'_> {
                 self.leave_out("pairs: one core cannot be partitioned".to_owned());
                 continue;
             }
-            let runtimes = if one.reports() { &runtimes[..] } else { &[Runtime::Any] };
+            let runtimes = if one.reports() { &runtimes[..] } else { &[Runtime::Any][..] };
             for &runtime in runtimes {
                 if !self.is_here(one, runtime) || !self.is_here(other, runtime) {
                     continue;
