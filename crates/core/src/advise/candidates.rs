@@ -362,6 +362,7 @@ fn shapes(facts: &Facts<'_>) -> Vec<Candidate> {
         };
         all.push(facts.candidate(change, format!("{said}: each team placed"), None, usual * 1.2));
     }
+    all.extend(on_all_cpus(facts, teams));
     all
 }
 
@@ -402,7 +403,25 @@ fn counts(facts: &Facts<'_>) -> Vec<Candidate> {
         };
         facts.candidate(change, why, facts.predicted(size), usual)
     });
-    proposals.collect()
+    proposals.chain(on_all_cpus(facts, &[])).collect()
+}
+
+/// As many threads as the program has CPUs without `trimtab run`, if that would take fewer, which
+/// other programs leave free: shared CPUs can be faster than fewer ones.
+fn on_all_cpus(facts: &Facts<'_>, teams: &[u32]) -> Option<Candidate> {
+    let usable = facts.usable;
+    if usable <= facts.cpus() || facts.threads() <= usable {
+        return None;
+    }
+    let sizes = if teams.is_empty() { vec![usable] } else { fitting(teams, usable) };
+    let value = sizes.iter().map(ToString::to_string).collect::<Vec<_>>().join(",");
+    let why = format!(
+        "{} for {}, which other programs use too: {value} on all of them",
+        plural(facts.threads(), "thread"),
+        plural(usable, "CPU")
+    );
+    let change = StartChange { bare: true, ..StartChange::variable("OMP_NUM_THREADS", value) };
+    Some(facts.candidate(change, why, None, 0.6))
 }
 
 /// Cores that other programs leave free, from the rule about sharing.
