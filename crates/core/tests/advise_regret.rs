@@ -149,8 +149,11 @@ impl Program {
         let mut machine = self.machine(seed);
         let first = machine.run(self.ways[0], f64::INFINITY);
         let span = |seconds: f64| Span((seconds * 1e9) as u64);
-        let rules =
-            Rules { budget: span(budget.max(3.0 * first)), limit_first: span((2.0 * first).max(1.0)), seed: 1 };
+        let rules = Rules {
+            budget: span(budget.max(3.0 * first)),
+            limit_first: span((2.0 * first).max(1.0)),
+            seed: 1,
+        };
         let mut race = Race::new(rules, self.ways.len() - 2);
         while let Some(trial) = race.next() {
             let limit = trial.limit.seconds();

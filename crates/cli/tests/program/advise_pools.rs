@@ -79,7 +79,10 @@ fn java_is_named_and_told_how_many_processors_there_are() {
     let count = |field: &str| found[field].as_u64().unwrap();
     assert!(count("threads") >= 2 && count("service") <= count("threads"), "{document}");
     let command = command(&document, "ActiveProcessorCount=1");
-    assert!(command.contains("-Xmx200m -XX:ActiveProcessorCount=1"), "the user's own option stays: {command}");
+    assert!(
+        command.contains("-Xmx200m -XX:ActiveProcessorCount=1"),
+        "the user's own option stays: {command}"
+    );
     let said = sandbox.shell(&command.replace("trimtab ", "$T ")).ends();
     assert!(said.out().contains("processors 1 "), "{said}");
 }

@@ -270,7 +270,9 @@ fn pools(facts: &Facts<'_>) -> Vec<Candidate> {
             0.95,
         ));
     }
-    all.extend(facts.libraries.iter().filter(one).filter(|one| one.is_pool()).filter_map(|one| pool(facts, one)));
+    all.extend(
+        facts.libraries.iter().filter(one).filter(|one| one.is_pool()).filter_map(|one| pool(facts, one)),
+    );
     all
 }
 

@@ -76,11 +76,8 @@ impl TreeSample {
 /// they were often more than the CPUs, and the run has taken [`UNDECIDED`] or more.
 pub fn undecided(samples: &[TreeSample], cpus: u32) -> Option<u32> {
     let last = samples.last().filter(|last| last.at >= UNDECIDED && cpus > 0)?;
-    let window: Vec<usize> = samples
-        .iter()
-        .filter(|sample| last.at.less(sample.at) <= WINDOW)
-        .map(TreeSample::running)
-        .collect();
+    let window: Vec<usize> =
+        samples.iter().filter(|sample| last.at.less(sample.at) <= WINDOW).map(TreeSample::running).collect();
     let crowded = window.iter().filter(|&&running| running > cpus as usize).count();
     let enough = window.len() >= SAMPLES_MIN && crowded as f64 >= CROWDED_SHARE_MIN * window.len() as f64;
     enough.then(|| window.into_iter().max().and_then(|most| u32::try_from(most).ok())).flatten()
@@ -201,7 +198,13 @@ mod tests {
     fn threads_are_counted_by_process() {
         let mut sample = spinning(3, 1).remove(0);
         sample.threads[1].process = 2;
-        sample.threads.push(ThreadSample { id: 9, process: 3, running: false, voluntary: None, service: false });
+        sample.threads.push(ThreadSample {
+            id: 9,
+            process: 3,
+            running: false,
+            voluntary: None,
+            service: false,
+        });
         assert_eq!(sample.by_process(), BTreeMap::from([(1, 2), (2, 1)]));
         assert_eq!(sample.running(), 3);
     }

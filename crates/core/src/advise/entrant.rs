@@ -39,14 +39,7 @@ pub struct Entrant {
 impl Entrant {
     /// Creates a variant without runs.
     pub fn new(kind: Kind) -> Self {
-        Self {
-            kind,
-            seconds: Vec::new(),
-            stopped: None,
-            rejected: None,
-            beaten: false,
-            spent: Span::ZERO,
-        }
+        Self { kind, seconds: Vec::new(), stopped: None, rejected: None, beaten: false, spent: Span::ZERO }
     }
 
     /// Returns the median of its runs, if its runs count and one ended.

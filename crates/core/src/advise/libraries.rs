@@ -61,8 +61,7 @@ const KNOWN: [Known; 6] = [
 ];
 
 /// Go's runtime, which is part of the program.
-pub const GO: Known =
-    Known { name: "Go", variable: "GOMAXPROCS", option: "", mark: "", names: &[] };
+pub const GO: Known = Known { name: "Go", variable: "GOMAXPROCS", option: "", mark: "", names: &[] };
 /// Name of Java's virtual machine.
 pub const JAVA: &str = "Java";
 

@@ -561,7 +561,11 @@ mod proposed {
         let bare = tiny.iter().filter(|way| way.ends_with(" bare")).count();
         assert!(bare == 2 && tiny.contains(&"OMP_NUM_THREADS=1 bare".to_owned()), "{tiny:?}");
         let some = short(400).ways();
-        assert_eq!((some[0].as_str(), some[1].as_str()), ("OMP_NUM_THREADS=2", "OMP_NUM_THREADS=2 bare"), "{some:?}");
+        assert_eq!(
+            (some[0].as_str(), some[1].as_str()),
+            ("OMP_NUM_THREADS=2", "OMP_NUM_THREADS=2 bare"),
+            "{some:?}"
+        );
         assert!(short(5_000).ways().iter().all(|way| !way.contains("bare")));
     }
 

@@ -188,7 +188,8 @@ fn to_the_end() -> anyhow::Error {
         }
     }
     match std::env::current_exe() {
-        Ok(own) => anyhow::Error::new(Command::new(own).args(words).exec()).context("cannot start trimtab advise again"),
+        Ok(own) => anyhow::Error::new(Command::new(own).args(words).exec())
+            .context("cannot start trimtab advise again"),
         Err(error) => anyhow::Error::new(error).context("cannot find this program"),
     }
 }

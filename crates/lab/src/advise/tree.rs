@@ -144,9 +144,8 @@ fn mapped(proc: &Path, process: u32) -> Vec<(&'static libraries::Known, String)>
         all.extend(known.map(|known| (known, path.to_owned())));
     }
     let own = proc.join(format!("{process}/exe"));
-    let is_go = || {
-        Program::look(&own, None).is_ok_and(|program| program.binary.is_some_and(|binary| binary.go))
-    };
+    let is_go =
+        || Program::look(&own, None).is_ok_and(|program| program.binary.is_some_and(|binary| binary.go));
     if all.is_empty() && is_go() {
         all.push((&libraries::GO, own.to_string_lossy().into_owned()));
     }

@@ -230,11 +230,9 @@ impl FromStr for ProgramPair {
             };
             return Ok(Self::Of(own(one)?, own(other)?));
         }
-        let (one, other) = text
-            .split_once('+')
-            .ok_or_else(|| {
-                format!("\"{text}\" is neither a pair such as cg+ep or \"./a 1 + ./b 2\", nor none")
-            })?;
+        let (one, other) = text.split_once('+').ok_or_else(|| {
+            format!("\"{text}\" is neither a pair such as cg+ep or \"./a 1 + ./b 2\", nor none")
+        })?;
         let program = |name: &str| {
             <Program as ValueEnum>::from_str(name, false)
                 .map_err(|_| format!("there is no program \"{name}\""))

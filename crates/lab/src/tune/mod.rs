@@ -150,7 +150,11 @@ fn measure(world: &World, args: &TuneArgs, trial: &TrialRunner, start: &TuningSt
     let mut faster = None;
     if !own.is_empty() {
         let tested = own::compare(world, args, &own, &trial.common(), &interrupt)?;
-        if args.json { out(&Line::Own(&tested).text()?)? } else { print(&own::words(&tested))? }
+        if args.json {
+            out(&Line::Own(&tested).text()?)?
+        } else {
+            print(&own::words(&tested))?
+        }
         faster = own::faster(&tested);
     }
     let found = search(&rules, &start.choices, &start.from, &mut bench);

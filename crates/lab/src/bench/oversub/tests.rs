@@ -42,8 +42,12 @@ fn any_two_commands_are_run_shared_and_partitioned_and_timed_from_start_to_end()
     assert_eq!(steps.len(), 2, "shared and partitioned, and no program alone: {steps:?}");
     let names = |step: &OversubStep| step.jobs.iter().map(|job| job.cell.name()).collect::<Vec<_>>();
     assert!(steps.iter().all(|step| names(step) == ["./a 1", "./b -x 2"]), "{steps:?}");
-    let ran =
-        ProgramRun { ending: RunEnding::Well("any text".to_owned()), wall: 3.0, cpu: None, stderr: String::new() };
+    let ran = ProgramRun {
+        ending: RunEnding::Well("any text".to_owned()),
+        wall: 3.0,
+        cpu: None,
+        stderr: String::new(),
+    };
     let beside = Some(Baseline { seconds: 2.0, wall: 2.0, serves: 1 });
     let sample = sample(&steps[0].jobs[0], Class::W, 1, &ran, beside);
     assert_eq!((sample.status, sample.slowdown()), (Status::Done, Some(1.5)));
