@@ -11,7 +11,7 @@ use trimtab_core::time::Span;
 /// Runs of a way from which the oracle takes the median.
 const ORACLE_RUNS: usize = 301;
 /// Races of each kind of program.
-const DRAWS: u64 = 160;
+const DRAWS: u64 = 400;
 
 /// Random numbers of the test alone: a linear congruence with permuted output.
 struct Chance(u64);
@@ -113,11 +113,15 @@ impl Program {
         let slower = chance.between(1.0, 2.5);
         let plain = Way { free: now, beside: now * slower };
         let count = 1 + (4.999 * chance.unit()) as usize;
-        let mut ways = vec![plain];
+        let mut others: Vec<(f64, Way)> = Vec::new();
         for _ in 0..count {
             let free = now * chance.between(0.4, 2.0);
-            ways.push(Way { free, beside: free * chance.between(1.0, 2.5) });
+            // Candidates are ordered by a prediction that is wrong by a factor of up to 1.6.
+            let predicted = free * chance.between(1.0 / 1.6, 1.6);
+            others.push((predicted, Way { free, beside: free * chance.between(1.0, 2.5) }));
         }
+        others[1..].sort_by(|one, other| one.0.total_cmp(&other.0));
+        let ways: Vec<Way> = [plain].into_iter().chain(others.into_iter().map(|(_, way)| way)).collect();
         let beside = chance.unit() < 0.6;
         let work = if beside { chance.between(0.02, 8.0) } else { 0.0 };
         Self { ways, work, sleep: chance.between(0.02, 8.0), noise: chance.between(0.005, 0.08) }
@@ -151,7 +155,8 @@ impl Program {
         let span = |seconds: f64| Span((seconds * 1e9) as u64);
         let rules = Rules {
             budget: span(budget.max(3.0 * first)),
-            limit_first: span((2.0 * first).max(1.0)),
+            limit_first: span((1.5 * first).max(1.0)),
+            known: Some(span(first)),
             seed: 1,
         };
         let mut race = Race::new(rules, self.ways.len() - 2);
@@ -222,9 +227,10 @@ fn advice_on_short_programs_is_near_the_best_and_no_loss() {
 #[test]
 fn advice_on_programs_of_some_seconds_loses_nothing_and_finds_what_few_runs_can_show() {
     // Three runs' time: a gain below a third is not certain after one run of each way.
-    let Found { regrets, over_now, .. } = Found::of(1.0, 10.0);
+    let Found { regrets, over_now, answered } = Found::of(1.0, 10.0);
     assert!(Found::part(&regrets, 0.5) <= 1.05, "median {}", Found::part(&regrets, 0.5));
-    assert!(Found::part(&regrets, 0.9) <= 1.5, "90 %: {}", Found::part(&regrets, 0.9));
+    assert!(answered >= 0.7, "answered {answered}");
+    assert!(Found::part(&regrets, 0.9) <= 1.4, "90 %: {}", Found::part(&regrets, 0.9));
     assert!(Found::part(&over_now, 0.95) <= 1.02, "95 % over now: {}", Found::part(&over_now, 0.95));
 }
 

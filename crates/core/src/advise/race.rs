@@ -45,6 +45,9 @@ pub const BOUND_RUN: f64 = 4.0;
 const BOUNDS: [f64; 2] = [1.5, 1.25];
 /// The same for short programs while the budget allows more turns.
 const BOUNDS_SHORT: [f64; 5] = [3.0, 2.0, 1.6, 1.6, 1.35];
+/// The same while the budget is too short for as many turns as make a difference certain: what is
+/// not faster at once makes place for others.
+const BOUND_SCARCE: f64 = 1.1;
 /// Turns from which a difference can be certain.
 const RUNS_CERTAIN_MIN: usize = 3;
 /// Turns from which variants count as equally fast if their ratio is near 1.
@@ -54,6 +57,13 @@ const RUNS_NEAR_PLAIN: usize = 30;
 /// Part of the budget for repeated runs of a baseline that is beyond the bound of a candidate, and
 /// for one run of it.
 const BASELINE_PART: f64 = 0.25;
+/// The same for the program as it is, while no gain over it is certain.
+const PLAIN_PART: f64 = 0.5;
+/// Factor over the known time of the program as it is at which another way is stopped while none has
+/// ended.
+const KNOWN_FACTOR: f64 = 1.2;
+/// Part of the best time in which a variant that never ran may end.
+const HOPED: f64 = 0.5;
 /// Difference that the race need not resolve: 3 %.
 const NEAR: f64 = 1.03;
 
@@ -95,6 +105,8 @@ pub struct Rules {
     pub budget: Span,
     /// Limit of a run while none has ended.
     pub limit_first: Span,
+    /// Time of the program as the user runs it, from a run before the race; `None` if none ended.
+    pub known: Option<Span>,
     /// Seed of the orders.
     pub seed: u64,
 }
@@ -191,11 +203,15 @@ impl Race {
     }
 
     /// Returns the order of a turn. In the first one the best predicted candidate runs before the
-    /// program as it is, whose limit then follows from the candidate's time.
+    /// program as it is, whose limit then follows from the candidate's time; if that time is known,
+    /// all candidates do.
     fn order(&self, turn: usize) -> Vec<usize> {
         let count = self.entrants.len();
         if turn > 0 {
             return shuffled(count, self.rules.seed.wrapping_add(turn as u64));
+        }
+        if self.rules.known.is_some() {
+            return (1..count).chain([0]).collect();
         }
         [1, 2, 0].into_iter().chain(3..count).filter(|&at| at < count).collect()
     }
@@ -216,8 +232,9 @@ impl Race {
             // The gain over a baseline is shown, so it gets as many runs as an interval needs, and
             // more while the gain is not certain.
             Kind::Plain | Kind::Run => {
-                let affordable = entrant.spent.seconds() < BASELINE_PART * self.rules.budget.seconds();
                 let unsure = entrant.kind == Kind::Plain && !is_sure(entrant, best, self.entrants.len());
+                let part = if unsure { PLAIN_PART } else { BASELINE_PART };
+                let affordable = entrant.spent.seconds() < part * self.rules.budget.seconds();
                 let wanted = turns < SAMPLES_MIN || unsure;
                 hopeless && !(wanted && affordable)
             }
@@ -226,8 +243,29 @@ impl Race {
 
     /// Returns the factor beyond which a candidate is hopeless after this number of turns.
     fn bound(&self, turns: usize) -> f64 {
-        let bounds = if self.is_patient() { &BOUNDS_SHORT[..] } else { &BOUNDS[..] };
+        let bounds = match () {
+            () if self.is_patient() => &BOUNDS_SHORT[..],
+            () if self.is_scarce() => &[BOUND_SCARCE][..],
+            () => &BOUNDS[..],
+        };
         bounds[turns.clamp(1, bounds.len()) - 1]
+    }
+
+    /// Returns whether the rest of the budget is too short for as many turns of all variants that
+    /// are left as make a difference certain.
+    fn is_scarce(&self) -> bool {
+        let Some(best) = self.best() else { return false };
+        let open = self.entrants.iter().filter(|one| one.is_open());
+        let turn: f64 = open.map(|one| one.median().unwrap_or(best)).sum();
+        self.rest().seconds() < RUNS_CERTAIN_MIN as f64 * turn
+    }
+
+    /// Returns the rest of the budget, without the first run of the program as it is, if that is
+    /// still to come.
+    fn rest(&self) -> Span {
+        let plain = self.entrants.first().filter(|plain| plain.is_open() && plain.seconds.is_empty());
+        let kept = plain.and(self.rules.known).unwrap_or(Span::ZERO);
+        self.rules.budget.less(self.spent).less(kept)
     }
 
     /// Returns whether runs are short, and the budget allows as many more turns as show that two
@@ -251,25 +289,32 @@ impl Race {
 
     /// Returns the time limit of a run; `None` if the rest of the budget is too short for it.
     fn limit(&self, at: usize, best: Option<f64>) -> Option<Span> {
-        let rest = self.rules.budget.less(self.spent);
         let entrant = &self.entrants[at];
+        let all = self.rules.budget.less(self.spent);
+        let rest = if entrant.kind == Kind::Plain { all } else { self.rest() };
         let Some(best) = best else {
-            return (rest > Span::ZERO).then(|| self.rules.limit_first.min(rest));
+            // A way that is slower than the program as it is need not end.
+            let slower = self.rules.known.map(|known| known.times(KNOWN_FACTOR).max(LIMIT_MIN_PLAIN));
+            let limit = slower.filter(|_| entrant.kind != Kind::Plain).unwrap_or(self.rules.limit_first);
+            return (rest > Span::ZERO).then(|| limit.min(rest));
         };
         let part = BASELINE_PART * self.rules.budget.seconds();
         let (bound, least) = match entrant.kind {
             // A program that takes minutes is not run ten times as long.
             Kind::Plain => (BOUND_PLAIN.min(part / best).max(2.0), LIMIT_MIN_PLAIN),
             Kind::Run => (BOUND_RUN, LIMIT_MIN),
+            Kind::Candidate if self.is_scarce() => (BOUND_SCARCE, LIMIT_MIN),
             Kind::Candidate => (BOUNDS[0], LIMIT_MIN),
         };
-        let own = entrant.median().unwrap_or(best);
+        // A variant that never ran may be faster than the best one.
+        let own = entrant.median().unwrap_or(HOPED * best);
         if rest.seconds() <= own {
             return None;
         }
         let span = |seconds: f64| Span((seconds * 1e9) as u64);
         // A variant that has run keeps the right to a slow run.
-        Some(span(best * bound).max(least).max(span(own * bound.min(2.0))).min(rest))
+        let slow = entrant.median().map_or(Span::ZERO, |own| span(own * bound.clamp(1.5, 2.0)));
+        Some(span(best * bound).max(least).max(slow).min(rest))
     }
 
     /// Returns whether more runs would not change the answer: the fastest variant is known, or the

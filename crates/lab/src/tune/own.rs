@@ -60,7 +60,7 @@ pub(super) fn compare(
     let trials = Trials::begin(sibling::find(TRIMTAB)?, world.proc(), args.command.clone())?;
     let budget = args.budget.times(BUDGET_PART);
     let limit_first = args.timeout.unwrap_or(budget).min(budget);
-    compare::compare(&trials, Rules { budget, limit_first, seed: args.seed }, &lines, interrupt)
+    compare::compare(&trials, Rules { budget, limit_first, known: None, seed: args.seed }, &lines, interrupt)
 }
 
 /// Returns the comparison as text.
