@@ -240,7 +240,10 @@ fn pools(facts: &Facts<'_>) -> Vec<Candidate> {
     let threads = |library: &Library| {
         if library.processes > 1 { library.threads.max(facts.usable) } else { library.threads }
     };
-    let many: Vec<&Library> = facts.libraries.iter().filter(|library| threads(library) > inner).collect();
+    // One process with a pool is judged by its workers alone.
+    let beyond =
+        |library: &&Library| threads(library) > inner && (library.processes > 1 || !library.is_pool());
+    let many: Vec<&Library> = facts.libraries.iter().filter(beyond).collect();
     let mut variables: BTreeMap<String, Option<String>> =
         many.iter().filter_map(|library| facts.bounded(library, inner)).collect();
     let bounded = |library: &&Library| !library.variable.is_empty();
@@ -281,7 +284,12 @@ fn pools(facts: &Facts<'_>) -> Vec<Candidate> {
 fn pool(facts: &Facts<'_>, library: &Library) -> Option<Candidate> {
     let rivals = facts.rivals();
     let free = facts.cpus().saturating_sub(rivals).max(1);
-    if library.threads <= free {
+    // Threads that serve the runtime also run at times. Without a count of the user there are as
+    // many workers as CPUs.
+    let is_told = facts.variables.contains_key(&library.variable) || library.service > 0;
+    let workers = library.threads.saturating_sub(library.service);
+    let workers = if is_told { workers } else { workers.min(facts.usable.max(facts.cpus())) };
+    if workers <= free {
         return None;
     }
     let why = match rivals {
