@@ -336,7 +336,9 @@ impl<'a> Deciding<'a> {
         // barrier. LULESH then took 15.7 s with the runtime's own way of waiting, and 9.1 s with
         // this one.
         let count = by_command.or(self.omp());
-        let occupancy = Occupancy::of(&self.plan, count.as_deref(), nested, quota);
+        let budget =
+            matches!(self.request.fit, Fit::Budget | Fit::Limit) && self.request.env != EnvMode::Keep;
+        let occupancy = Occupancy { budget, ..Occupancy::of(&self.plan, count.as_deref(), nested, quota) };
         let Sourced { value: policy, origin } = self.request.wait.at(self.holds).clone();
         let waiting: Waiting = trimtab_core::place::waiting::decide(policy, &occupancy);
         let launched =

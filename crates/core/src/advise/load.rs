@@ -75,7 +75,7 @@ impl WaitMode {
     /// Returns the behaviour for a runtime's way of waiting; a runtime without a setting spins.
     pub const fn of(how: How) -> Self {
         match how {
-            How::Left | How::Spin => Self::Spin,
+            How::Left | How::RanksYield | How::Spin => Self::Spin,
             How::Yield => Self::Yield,
             How::Brief => Self::Moment,
             How::Sleep => Self::Sleep,

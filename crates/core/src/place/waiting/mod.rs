@@ -16,7 +16,7 @@
 //! *family* is the set of variables for one kind of runtime (OpenMP, one MPI, UPC++).
 //!
 //! Properties: If the program has its own CPUs nothing is set, so that a run is not worse than
-//! without trimtab. If the user set any variable of a family, the whole family is left to the user,
+//! without trimtab; only under a budget ranks of MPI yield. If the user set any variable of a family, the whole family is left to the user,
 //! since half of a policy has no effect. Equal input gives equal variables.
 //!
 //! Source: runtimes' manuals; the values were read back from libgomp 12 (`OMP_DISPLAY_ENV=verbose`)
@@ -129,6 +129,9 @@ pub struct Occupancy {
     pub quota: Option<u32>,
     /// CPUs among them that other programs use too.
     pub shared: CpuSet,
+    /// Whether the processes of the run share these CPUs by a budget, so that there may be more
+    /// processes than CPUs.
+    pub budget: bool,
 }
 
 impl Occupancy {
@@ -137,7 +140,7 @@ impl Occupancy {
     /// `quota` is in thousandths of a CPU.
     pub fn of(plan: &Plan, omp: Option<&str>, nested: Option<u64>, quota: Option<u32>) -> Self {
         let asked = omp.and_then(product).or(nested).unwrap_or(u64::from(plan.threads));
-        let mut occupancy = Self { threads: asked, cpus: count(&plan.mask), quota, shared: CpuSet::new() };
+        let mut occupancy = Self { threads: asked, cpus: count(&plan.mask), quota, ..Self::default() };
         for reason in &plan.reasons {
             match reason {
                 // Ranks are compared with the whole allotment: a single rank has no information
@@ -225,6 +228,8 @@ impl fmt::Display for Short {
 pub enum How {
     /// Default of their runtime.
     Left,
+    /// Ranks of MPI and UPC++ yield, and threads wait as their runtimes do.
+    RanksYield,
     /// They spin.
     Spin,
     /// They yield.
@@ -253,6 +258,9 @@ pub fn decide(policy: WaitPolicy, occupancy: &Occupancy) -> Waiting {
     let short = occupancy.short();
     let how = match policy {
         WaitPolicy::Keep => How::Left,
+        // Two programs of MPI that run at once would spin at each other's cost: neither knows the
+        // other. Teams of OpenMP are made smaller instead.
+        WaitPolicy::Auto if short.is_empty() && occupancy.budget => How::RanksYield,
         WaitPolicy::Auto if short.is_empty() => How::Left,
         WaitPolicy::Auto => How::Brief,
         WaitPolicy::Spin => How::Spin,
@@ -276,6 +284,9 @@ impl fmt::Display for Waiting {
                 f,
                 "threads wait as their runtimes do: every thread has a CPU, though other programs use CPUs {} too",
                 self.shared
+            ),
+            (_, How::RanksYield) => f.write_str(
+                "waiting ranks of MPI yield, since the run's processes share its CPUs by a budget",
             ),
             (_, How::Brief) => write!(f, "waiting threads spin for a moment and then sleep: {short}"),
             (policy, how) => {

@@ -55,6 +55,25 @@ fn auto_lets_threads_sleep_where_the_programs_own_threads_exceed_its_cpus() {
 }
 
 #[test]
+fn ranks_yield_under_a_budget_and_teams_are_left_alone() {
+    let budget = Occupancy { budget: true, ..own(2, 2) };
+    assert_eq!(set(WaitPolicy::Auto, &budget, Yield::Posix, &[]), BRIEF[3..]);
+    let waiting = decide(WaitPolicy::Auto, &budget);
+    assert!(waiting.asks_for_yield(true) && !waiting.asks_for_yield(false));
+    assert_eq!(
+        waiting.to_string(),
+        "waiting ranks of MPI yield, since the run's processes share its CPUs by a budget"
+    );
+    // Where the program's own threads exceed its CPUs, all sleep; another policy is the user's.
+    assert_eq!(set(WaitPolicy::Auto, &Occupancy { budget: true, ..own(3, 2) }, Yield::Posix, &[]), BRIEF);
+    assert_eq!(set(WaitPolicy::Keep, &budget, Yield::Posix, &[]), [""; 0]);
+    let user = |name: &str| (name == "OMPI_MCA_mpi_yield_when_idle").then(|| "0".to_owned());
+    assert_eq!(waiting.left_to_user(&user).len(), 1);
+    let user = |name: &str| (name == "KMP_BLOCKTIME").then(|| "5".to_owned());
+    assert_eq!(waiting.left_to_user(&user), [""; 0]);
+}
+
+#[test]
 fn other_programs_on_the_same_cpus_change_nothing() {
     let shared = Occupancy { shared: "1".parse().unwrap(), ..own(2, 2) };
     assert_eq!(set(WaitPolicy::Auto, &shared, Yield::Posix, &[]), [""; 0]);
@@ -175,15 +194,16 @@ fn occupancy_is_read_off_a_plan() {
 
 proptest! {
     #[test]
-    fn auto_acts_just_where_cpus_are_short(threads in 0u64..9, cpus in 1u64..9, quota in proptest::option::of(1u32..9_000), shared: bool) {
+    fn auto_acts_just_where_cpus_are_short(threads in 0u64..9, cpus in 1u64..9, quota in proptest::option::of(1u32..9_000), shared: bool, budget: bool) {
         let shared: CpuSet = if shared { "0".parse().unwrap() } else { CpuSet::new() };
-        let occupancy = Occupancy { threads, cpus, quota, shared: shared.clone() };
+        let occupancy = Occupancy { threads, cpus, quota, shared: shared.clone(), budget };
         // Equivalent condition: fewer threads can compute at the same time than there are. A part
         // of a CPU counts as one.
         let granted = quota.map_or(f64::INFINITY, |quota| (f64::from(quota) / 1000.0).ceil());
         let short = threads as f64 > granted.min(cpus as f64);
         let waiting = decide(WaitPolicy::Auto, &occupancy);
         prop_assert_eq!(waiting.how == How::Brief, short);
+        prop_assert_eq!(waiting.how == How::RanksYield, budget && !short);
         prop_assert_eq!(waiting.short.is_empty(), !short);
         prop_assert_eq!(waiting.variables(Yield::Posix, &|_| None).len(), 8);
     }

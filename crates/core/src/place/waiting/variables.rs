@@ -15,6 +15,8 @@ struct Family {
     variables: &'static [WaitVariable],
     /// Variables that belong to the family but are never set here.
     also: &'static [&'static str],
+    /// Whether processes read it, which wait for each other, and not threads of OpenMP.
+    is_of_ranks: bool,
 }
 
 impl Family {
@@ -49,6 +51,9 @@ struct WaitCase {
 const HANGS: &str =
     "LLVM's OpenMP hangs in cancelled regions where threads sleep at once (OMP_CANCELLATION is set)";
 
+/// Reason why threads of OpenMP are left alone under a budget.
+const FITTED: &str = "the budget makes teams smaller instead";
+
 const FAMILIES: [Family; 4] = [
     Family {
         name: "OpenMP threads wait",
@@ -59,6 +64,7 @@ const FAMILIES: [Family; 4] = [
             WaitVariable { name: "KMP_USE_YIELD", reader: "OpenMP of LLVM and Intel", values: kmp_use_yield },
         ],
         also: &["KMP_LIBRARY"],
+        is_of_ranks: false,
     },
     Family {
         name: "Open MPI waits",
@@ -68,6 +74,7 @@ const FAMILIES: [Family; 4] = [
             values: |case| Ok(if case.how == How::Spin { "0" } else { "1" }),
         }],
         also: &[],
+        is_of_ranks: true,
     },
     Family {
         name: "Intel MPI waits",
@@ -80,6 +87,7 @@ const FAMILIES: [Family; 4] = [
             WaitVariable { name: "I_MPI_THREAD_YIELD", reader: "Intel MPI", values: impi_thread_yield },
         ],
         also: &[],
+        is_of_ranks: true,
     },
     Family {
         name: "UPC++ waits",
@@ -89,11 +97,13 @@ const FAMILIES: [Family; 4] = [
             values: |case| Ok(if case.how == How::Spin { "no" } else { "yes" }),
         }],
         also: &[],
+        is_of_ranks: true,
     },
 ];
 
 fn omp_wait_policy(case: WaitCase) -> Result<&'static str, &'static str> {
     match case.how {
+        How::RanksYield => Err(FITTED),
         How::Spin => Ok("active"),
         How::Sleep if case.cancels => Err(HANGS),
         How::Sleep => Ok("passive"),
@@ -103,6 +113,7 @@ fn omp_wait_policy(case: WaitCase) -> Result<&'static str, &'static str> {
 
 fn gomp_spincount(case: WaitCase) -> Result<&'static str, &'static str> {
     match case.how {
+        How::RanksYield => Err(FITTED),
         // OMP_WAIT_POLICY is not set in this case.
         How::Sleep if case.cancels => Ok("0"),
         // libgomp has no yielding wait.
@@ -113,6 +124,7 @@ fn gomp_spincount(case: WaitCase) -> Result<&'static str, &'static str> {
 
 fn kmp_blocktime(case: WaitCase) -> Result<&'static str, &'static str> {
     match case.how {
+        How::RanksYield => Err(FITTED),
         How::Spin | How::Yield => Ok("infinite"),
         _ if case.cancels => Err(HANGS),
         _ => Ok("0"),
@@ -124,14 +136,18 @@ fn kmp_blocktime(case: WaitCase) -> Result<&'static str, &'static str> {
 /// CPUs, as libgomp spins less then. Never yielding (0) made barriers take a hundred times as long
 /// with three threads on two CPUs.
 fn kmp_use_yield(case: WaitCase) -> Result<&'static str, &'static str> {
-    Ok(if case.how == How::Spin { "2" } else { "1" })
+    match case.how {
+        How::RanksYield => Err(FITTED),
+        How::Spin => Ok("2"),
+        _ => Ok("1"),
+    }
 }
 
 /// Returns the value of `I_MPI_THREAD_YIELD`: 2 is `sched_yield`, 3 is a sleep of microseconds.
 fn impi_thread_yield(case: WaitCase) -> Result<&'static str, &'static str> {
     Ok(match (case.how, case.yields) {
         (How::Spin, _) => "0",
-        (How::Sleep, _) | (How::Brief, Yield::Weak { .. }) => "3",
+        (How::Sleep, _) | (How::Brief | How::RanksYield, Yield::Weak { .. }) => "3",
         _ => "2",
     })
 }
@@ -146,13 +162,17 @@ impl Waiting {
     /// Returns whether the effect of `sched_yield`, which takes some milliseconds to measure,
     /// matters: if threads yield, or if runtimes that cannot sleep do (MPI ranks).
     pub fn asks_for_yield(&self, mpi: bool) -> bool {
-        self.how == How::Yield || (self.how == How::Brief && mpi)
+        self.how == How::Yield || (matches!(self.how, How::Brief | How::RanksYield) && mpi)
     }
 
     /// Returns the messages about families that the user decides although trimtab would have set a
     /// variable.
     pub fn left_to_user(&self, user: &dyn Fn(&str) -> Option<String>) -> Vec<String> {
-        let families = FAMILIES.iter().filter(|_| self.how != How::Left);
+        let families = FAMILIES.iter().filter(|family| match self.how {
+            How::Left => false,
+            How::RanksYield => family.is_of_ranks,
+            _ => true,
+        });
         families.filter_map(|family| family.of_user(user)).collect()
     }
 
@@ -161,7 +181,7 @@ impl Waiting {
         let Yield::Weak { .. } = yields else { return None };
         let (waiters, remedy) = match self.how {
             How::Yield => ("waiting threads", "; --wait-policy sleep gives it away"),
-            How::Brief => ("runtimes that cannot sleep (MPI ranks, UPC++)", ""),
+            How::Brief | How::RanksYield => ("runtimes that cannot sleep (MPI ranks, UPC++)", ""),
             _ => return None,
         };
         Some(format!("{yields}: {waiters} will cost almost as much as spinning{remedy}"))
