@@ -79,10 +79,22 @@ proptest! {
         prop_assert_eq!(race.spent(), total);
         prop_assert!(total <= span(budget));
         for (at, (trial, outcome)) in log.iter().enumerate() {
-            if !matches!(outcome, Outcome::Ended { .. }) {
+            let entrant = &race.entrants()[trial.entrant];
+            let is_over = match outcome {
+                Outcome::Ended { .. } => false,
+                // Of a short program a run that was stopped is one of its times.
+                Outcome::Stopped { after } => !entrant.seconds.contains(&after.seconds()),
+                Outcome::Rejected { .. } => true,
+            };
+            if is_over {
                 let again = log[at + 1..].iter().any(|(later, _)| later.entrant == trial.entrant);
                 prop_assert!(!again, "{} runs after its end", trial.entrant);
             }
+        }
+        for (at, entrant) in race.entrants().iter().enumerate() {
+            let runs = log.iter().filter(|(trial, _)| trial.entrant == at).count();
+            let ends = usize::from(entrant.stopped.is_some()) + usize::from(entrant.rejected.is_some());
+            prop_assert_eq!(runs, entrant.seconds.len() + ends, "each run is a time, or the end");
         }
         // Equal outcomes give equal questions.
         prop_assert_eq!(raced(&truths, rules(budget, first), seed).1, log);
@@ -167,6 +179,70 @@ fn a_program_that_spins_without_end_gets_an_answer_in_a_moment() {
     assert_eq!(choose(race.entrants()), Choice::Use { entrant: 2 });
     assert!(log.iter().filter(|(trial, _)| trial.entrant == 0).count() == 1);
     assert!(race.entrants()[0].stopped.is_some_and(|stopped| stopped >= LIMIT_MIN.seconds()));
+}
+
+#[test]
+fn a_single_slow_run_of_a_short_program_does_not_exclude_a_way() {
+    let mut race = Race::new(rules(10.0, 1.0), 1);
+    let mut slow = true;
+    while let Some(trial) = race.next() {
+        let outcome = match trial.entrant {
+            2 if slow && race.best().is_some() => {
+                slow = false;
+                assert!(trial.limit >= span(0.3), "three times the best, or the least limit");
+                Outcome::Stopped { after: trial.limit }
+            }
+            2 => Outcome::Ended { took: span(0.05) },
+            _ => Outcome::Ended { took: span(0.1) },
+        };
+        race.take(trial.entrant, &outcome);
+    }
+    assert!(!slow && race.entrants()[2].stopped.is_none());
+    assert_eq!(choose(race.entrants()), Choice::Use { entrant: 2 });
+}
+
+#[test]
+fn a_lucky_first_run_does_not_stop_all_ways() {
+    let truth = |seconds| Truth { seconds, fails: false };
+    // The run before the race took 2 s, and all later ones take twice as long or three quarters of it.
+    let lucky = Rules { known: Some(span(2.0)), ..rules(60.0, 8.0) };
+    let (race, log) = raced(&[truth(4.0), truth(3.0), truth(3.0)], lucky, 3);
+    assert!(matches!(log[0].1, Outcome::Stopped { .. }), "the known time is its limit");
+    assert_eq!(log[1].0.entrant, 0, "then the program as it is");
+    assert!(race.entrants()[2].stopped.is_none() || race.entrants()[1].stopped.is_none());
+}
+
+#[test]
+fn a_way_that_was_stopped_is_not_advised_and_a_slower_one_does_not_look_faster() {
+    let entrant = |kind, seconds: &[f64], stopped: Option<f64>| {
+        let mut entrant = Entrant::new(kind);
+        entrant.seconds = seconds.to_vec();
+        entrant.stopped = stopped;
+        entrant
+    };
+    let plain = || entrant(Kind::Plain, &[2.0, 2.01, 1.99, 2.02, 1.98], None);
+    let fast = [1.0, 1.01, 0.99, 1.0, 1.0];
+    let ways = [plain(), entrant(Kind::Run, &fast, Some(4.0)), entrant(Kind::Candidate, &fast, None)];
+    assert_eq!(choose(&ways), Choice::Use { entrant: 2 });
+    // The present way was stopped, after it had been faster.
+    let stopped = entrant(Kind::Plain, &[1.0, 1.0, 1.0], Some(10.0));
+    assert_eq!(choose(&[stopped, entrant(Kind::Run, &[1.2, 1.2, 1.2], None)]), Choice::Keep);
+    let never = entrant(Kind::Plain, &[], Some(1.0));
+    assert_eq!(choose(&[never, entrant(Kind::Run, &[1.2], None)]), Choice::Keep);
+}
+
+#[test]
+fn a_single_slow_run_of_the_program_is_no_evidence_against_the_run_before() {
+    let rules = |known| Rules { known, ..rules(100.0, 10.0) };
+    let choice = |known| {
+        let mut race = Race::new(rules(known), 0);
+        race.take(0, &Outcome::Ended { took: span(10.0) });
+        race.take(1, &Outcome::Ended { took: span(5.0) });
+        choose(race.entrants())
+    };
+    assert_eq!(choice(None), Choice::Use { entrant: 1 });
+    assert_eq!(choice(Some(span(9.0))), Choice::Use { entrant: 1 });
+    assert_eq!(choice(Some(span(5.1))), Choice::Unsure { entrant: 1 });
 }
 
 #[test]

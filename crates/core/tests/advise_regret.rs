@@ -127,6 +127,12 @@ impl Program {
         Self { ways, work, sleep: chance.between(0.02, 8.0), noise: chance.between(0.005, 0.08) }
     }
 
+    /// Returns this program with this number of ways that all are as fast as its present one.
+    fn of_equal_ways(mut self, ways: usize) -> Self {
+        self.ways = vec![self.ways[0]; ways];
+        self
+    }
+
     fn machine(&self, seed: u64) -> Machine {
         Machine::new(seed, self.work, self.sleep, self.noise)
     }
@@ -232,6 +238,21 @@ fn advice_on_programs_of_some_seconds_loses_nothing_and_finds_what_few_runs_can_
     assert!(answered >= 0.7, "answered {answered}");
     assert!(Found::part(&regrets, 0.9) <= 1.4, "90 %: {}", Found::part(&regrets, 0.9));
     assert!(Found::part(&over_now, 0.95) <= 1.02, "95 % over now: {}", Found::part(&over_now, 0.95));
+}
+
+/// All ways are the same: each advice is chance. The load of others is shared by the runs of a turn.
+#[test]
+fn of_equal_ways_one_is_advised_at_most_once_in_twenty_races() {
+    for (shortest, longest) in [(0.015, 0.3), (0.3, 3.0), (1.0, 10.0)] {
+        for ways in [2, 3, 6] {
+            let wrong = |draw: &u64| {
+                let program = Program::draw(11 * draw + 3, shortest, longest).of_equal_ways(ways);
+                program.advised(5.0, draw + 30_000).0 != 0
+            };
+            let share = (0..DRAWS).filter(wrong).count() as f64 / DRAWS as f64;
+            assert!(share <= 0.05, "{ways} ways of {shortest} to {longest} s: {share}");
+        }
+    }
 }
 
 #[test]

@@ -78,6 +78,7 @@ fn java_is_named_and_told_how_many_processors_there_are() {
     assert_eq!(found["variable"], json!("JAVA_TOOL_OPTIONS"), "{document}");
     let count = |field: &str| found[field].as_u64().unwrap();
     assert!(count("threads") >= 2 && count("service") <= count("threads"), "{document}");
+    assert!((1..=count("threads")).contains(&count("workers")), "{document}");
     let command = command(&document, "ActiveProcessorCount=1");
     assert!(
         command.contains("-Xmx200m -XX:ActiveProcessorCount=1"),
@@ -133,13 +134,20 @@ fn a_crowded_run_to_which_no_other_way_is_faster_goes_to_its_end() {
     let [one, two] = need!(two(), "two cores are needed");
     let sandbox = Sandbox::new();
     let log = sandbox.path("log");
+    let script = COMES_AND_GOES
+        .replace("[ \"$OMP_NUM_THREADS\" -gt 2 ] || exit 0", "read -r word; echo \"$word\" >>\"$0\"");
+    let input = sandbox.path("input");
+    std::fs::write(&input, "first\nsecond\nthird\n").unwrap();
     let options = format!("advise --cpus {one},{two} --share --others 0 --budget 1s --json --");
-    let script = COMES_AND_GOES.replace("[ \"$OMP_NUM_THREADS\" -gt 2 ] || exit 0", ":");
-    let call = sandbox.trimtab(&options).args(["sh", "-c", &script]).arg(&log).arg("8");
+    let call = sandbox.shell(&format!("exec $T {options} sh -c \"$SCRIPT\" \"$LOG\" 8 <\"$INPUT\""));
+    let call = call.env("SCRIPT", &script).env("LOG", &log).env("INPUT", &input);
     let outcome = call.env("OMP_NUM_THREADS", "4").ends();
     let document = read(&outcome);
     assert_eq!((&document["outrun"], &document["failed"]), (&Value::Null, &Value::Null), "{outcome}");
     assert!(outcome.stderr.contains("--complete"), "{outcome}");
-    assert!(crate::util::text(&log).contains("whole"), "the run went to its end");
+    let log = crate::util::text(&log);
+    assert!(log.contains("whole"), "the run went to its end");
+    // Also the run that was started again read the input from its beginning.
+    assert!(log.matches("first").count() >= 2 && !log.contains("second"), "{log}");
     assert!(document["profile"]["wall"].as_u64().unwrap() >= 7_000_000_000, "{document}");
 }

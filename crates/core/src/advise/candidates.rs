@@ -6,7 +6,8 @@
 //! them where it applies, and a value of experience elsewhere. The trials decide.
 //!
 //! Properties: at most [`CANDIDATES_MAX`] candidates, all different. No candidate asks for more
-//! threads than the CPUs, or sets a variable that bounds nothing: `OMP_THREAD_LIMIT` does not bound
+//! threads than it has CPUs (without `trimtab run`, all that the program may use), or sets a variable
+//! that bounds nothing: `OMP_THREAD_LIMIT` does not bound
 //! the teams of several threads together, so it is never proposed. A thread count that the command
 //! line states is changed there and not by a variable.
 //!
@@ -14,7 +15,7 @@
 
 use super::candidate::{Candidate, StartChange};
 use super::known::ProgramFacts;
-use super::libraries::Library;
+use super::libraries::{self, Library};
 use super::load::WaitMode;
 use super::{Advice, Conclusion, Gain, Situation, Topic, fitting, known};
 use crate::place::{Fit, lower_stated, stated as stated_count};
@@ -113,6 +114,12 @@ impl Facts<'_> {
     /// Returns whether `trimtab run` lowers the user's counts by itself.
     fn is_fitted(&self) -> bool {
         self.variables.contains_key("OMP_NUM_THREADS") && self.is_crowded()
+    }
+
+    /// Returns whether the user's options fix a library's threads, so that its variable changes
+    /// nothing.
+    fn is_fixed(&self, library: &Library) -> bool {
+        library.name == libraries::JAVA && libraries::is_java_fixed(self.command, self.variables)
     }
 
     /// Returns the variable that bounds a library's threads, and its value.
@@ -241,8 +248,9 @@ fn pools(facts: &Facts<'_>) -> Vec<Candidate> {
         if library.processes > 1 { library.threads.max(facts.usable) } else { library.threads }
     };
     // One process with a pool is judged by its workers alone.
-    let beyond =
-        |library: &&Library| threads(library) > inner && (library.processes > 1 || !library.is_pool());
+    let beyond = |library: &&Library| {
+        threads(library) > inner && (library.processes > 1 || !library.is_pool()) && !facts.is_fixed(library)
+    };
     let many: Vec<&Library> = facts.libraries.iter().filter(beyond).collect();
     let mut variables: BTreeMap<String, Option<String>> =
         many.iter().filter_map(|library| facts.bounded(library, inner)).collect();
@@ -287,9 +295,9 @@ fn pool(facts: &Facts<'_>, library: &Library) -> Option<Candidate> {
     // Threads that serve the runtime also run at times. Without a count of the user there are as
     // many workers as CPUs.
     let is_told = facts.variables.contains_key(&library.variable) || library.service > 0;
-    let workers = library.threads.saturating_sub(library.service);
+    let workers = library.workers;
     let workers = if is_told { workers } else { workers.min(facts.usable.max(facts.cpus())) };
-    if workers <= free {
+    if workers <= free || facts.is_fixed(library) {
         return None;
     }
     let why = match rivals {

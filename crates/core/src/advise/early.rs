@@ -10,8 +10,9 @@
 //! same: the trials tell the difference.
 //!
 //! A run without diagnosis may be slow for the same reason: threads that sleep often, or processes
-//! that come and go, also compete for CPUs. If it takes longer than [`UNDECIDED`] and is crowded, a
-//! trial in another way tells whether it is worth its end.
+//! that come and go, also compete for CPUs. If it is crowded at [`UNDECIDED`], a trial in another
+//! way tells whether it is worth its end. This is judged once, so that a run which has gone on for
+//! longer is not ended.
 
 use crate::time::Span;
 use std::collections::BTreeMap;
@@ -26,11 +27,12 @@ pub const SAMPLES_MIN: usize = 4;
 pub const SLEEPS_PER_SECOND_MAX: f64 = 250.0;
 /// Share of the samples in which a thread has or wants a CPU.
 const RUNNING_SHARE_MIN: f64 = 0.75;
-/// Time after which a crowded run without diagnosis is compared with another way.
+/// Time at which a crowded run without diagnosis is compared with another way.
 pub const UNDECIDED: Span = Span::from_ms(3_000);
-/// Share of the samples of a crowded run in which more threads than CPUs wanted a CPU. Threads that
-/// sleep at barriers are often fewer.
-const CROWDED_SHARE_MIN: f64 = 0.25;
+/// Latest time of this comparison, and the most that the trial of the other way takes.
+pub const UNDECIDED_MAX: Span = Span::from_ms(4_000);
+/// Share of the samples of a crowded run in which more threads than CPUs wanted a CPU.
+const CROWDED_SHARE_MIN: f64 = 0.5;
 
 /// A thread in one sample.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -73,9 +75,14 @@ impl TreeSample {
 }
 
 /// Returns the number of threads that wanted a CPU at the same time, if during the last [`WINDOW`]
-/// they were often more than the CPUs, and the run has taken [`UNDECIDED`] or more.
+/// they were more than the CPUs half of the time. Only the first sample from [`UNDECIDED`] on gives
+/// an answer.
 pub fn undecided(samples: &[TreeSample], cpus: u32) -> Option<u32> {
-    let last = samples.last().filter(|last| last.at >= UNDECIDED && cpus > 0)?;
+    let [.., before, last] = samples else { return None };
+    let is_first = before.at < UNDECIDED && (UNDECIDED..UNDECIDED_MAX).contains(&last.at);
+    if !is_first || cpus == 0 {
+        return None;
+    }
     let window: Vec<usize> =
         samples.iter().filter(|sample| last.at.less(sample.at) <= WINDOW).map(TreeSample::running).collect();
     let crowded = window.iter().filter(|&&running| running > cpus as usize).count();
@@ -225,10 +232,19 @@ mod tests {
         assert_eq!(crowd(&sleepy(14), 2), None);
         assert_eq!(undecided(&sleepy(13), 2), Some(4), "3 s");
         assert_eq!(undecided(&sleepy(12), 2), None, "2.75 s");
+        for samples in 14..100 {
+            assert_eq!(undecided(&sleepy(samples), 2), None, "it is judged once");
+        }
+        let mut late = sleepy(13);
+        late[12].at = UNDECIDED_MAX;
+        assert_eq!(undecided(&late, 2), None, "the watcher had no CPU for a second");
+        let mut seldom = sleepy(13);
+        seldom[8].threads.truncate(2);
+        assert_eq!(undecided(&seldom, 2), None, "two of five samples");
         assert_eq!(undecided(&sleepy(13), 4), None, "each has a CPU");
         assert_eq!(undecided(&sleepy(13), 0), None);
-        let mut quiet = sleepy(17);
-        for sample in &mut quiet[12..] {
+        let mut quiet = sleepy(13);
+        for sample in &mut quiet[8..] {
             sample.threads.truncate(2);
         }
         assert_eq!(undecided(&quiet, 2), None, "it was crowded before");

@@ -7,6 +7,7 @@
 //! inside, and a mark of the linker in its file.
 
 use serde::Serialize;
+use std::collections::BTreeMap;
 
 /// A library that is known.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -64,6 +65,10 @@ const KNOWN: [Known; 6] = [
 pub const GO: Known = Known { name: "Go", variable: "GOMAXPROCS", option: "", mark: "", names: &[] };
 /// Name of Java's virtual machine.
 pub const JAVA: &str = "Java";
+/// Option that sets the number of processors of a Java machine, and the variables whose options
+/// count more than those of `JAVA_TOOL_OPTIONS`, as the command line does.
+const JAVA_PROCESSORS: &str = "ActiveProcessorCount";
+const JAVA_STRONGER: [&str; 2] = ["_JAVA_OPTIONS", "JDK_JAVA_OPTIONS"];
 
 /// Mark in the file of a Go program, and the lengths of the header behind it and of the mark.
 const GO_MARK: &[u8] = b"\xff Go buildinf:";
@@ -101,6 +106,9 @@ pub struct Library {
     /// Largest number of threads that collected garbage or compiled at the same time in one of
     /// these processes: Java's. They are among `threads`.
     pub service: u32,
+    /// Largest number of computing threads of one of these processes without those. At another
+    /// moment more may have collected, so it is no difference of both.
+    pub workers: u32,
 }
 
 impl Library {
@@ -113,7 +121,7 @@ impl Library {
             service => format!(
                 "{} for collection and compilation + {}",
                 plural(service, "thread"),
-                plural(self.threads.saturating_sub(service), "worker")
+                plural(self.workers, "worker")
             ),
         };
         match self.processes {
@@ -149,6 +157,13 @@ impl Library {
     pub(super) fn is_pool(&self) -> bool {
         self.name == JAVA || self.name == GO.name || self.name == "TBB"
     }
+}
+
+/// Returns whether the command line, or a variable that counts more than `JAVA_TOOL_OPTIONS`, sets
+/// the number of processors of a Java machine, so that an option there changes nothing.
+pub fn is_java_fixed(command: &[String], variables: &BTreeMap<String, String>) -> bool {
+    let stronger = JAVA_STRONGER.iter().filter_map(|name| variables.get(*name));
+    command.iter().chain(stronger).any(|words| words.contains(JAVA_PROCESSORS))
 }
 
 /// Returns whether a thread of a Java machine with this name collects garbage, compiles, or serves
@@ -230,6 +245,7 @@ mod tests {
             processes,
             threads: 2,
             service: 0,
+            workers: 2,
         };
         assert_eq!(library(4).words(), "OpenBLAS 0.3.30: 2 threads in each of 4 processes");
         assert_eq!(library(1).words(), "OpenBLAS 0.3.30: 2 threads");
@@ -251,9 +267,15 @@ mod tests {
     fn the_threads_of_a_java_machine_are_told_from_those_that_work() {
         assert!(is_java_service("GC Thread#1") && is_java_service("C2 CompilerThre"));
         assert!(!is_java_service("ForkJoinPool.co") && !is_java_service("java") && !is_java_service(""));
-        let java =
-            Library { name: "Java".to_owned(), processes: 1, threads: 6, service: 2, ..Library::default() };
-        assert_eq!(java.words(), "Java: 2 threads for collection and compilation + 4 workers");
+        let java = Library {
+            name: "Java".to_owned(),
+            processes: 1,
+            threads: 6,
+            service: 3,
+            workers: 4,
+            ..Library::default()
+        };
+        assert_eq!(java.words(), "Java: 3 threads for collection and compilation + 4 workers");
     }
 
     #[test]

@@ -10,8 +10,8 @@
 //! a single slow run does not exclude a variant.
 //!
 //! Properties: equal outcomes give equal questions. The runs together take no more time than the
-//! budget. A variant that was stopped, rejected or beaten does not run again, so the n-th runs of all
-//! variants belong to the same turn. A run that cannot end within the rest of the budget does not
+//! budget. A variant that was rejected, beaten, or stopped (unless runs are short) does not run
+//! again, so the n-th runs of all variants belong to the same turn. A run that cannot end within the rest of the budget does not
 //! start.
 //!
 //! Source: racing is from Maron and Moore, "Hoeffding Races", NIPS 1993; the intervals are those of
@@ -62,6 +62,8 @@ const PLAIN_PART: f64 = 0.5;
 /// Factor over the known time of the program as it is at which another way is stopped while none has
 /// ended.
 const KNOWN_FACTOR: f64 = 1.2;
+/// Factor over the known time of the program as it is that is kept for a run of it.
+const KEPT_FACTOR: f64 = 1.1;
 /// Part of the best time in which a variant that never ran may end.
 const HOPED: f64 = 0.5;
 /// Difference that the race need not resolve: 3 %.
@@ -134,7 +136,9 @@ impl Race {
     pub fn new(rules: Rules, candidates: usize) -> Self {
         let kinds = [Kind::Plain, Kind::Run].into_iter();
         let all = kinds.chain(std::iter::repeat_n(Kind::Candidate, candidates));
-        Self { rules, entrants: all.map(Entrant::new).collect(), spent: Span::ZERO }
+        let mut entrants: Vec<Entrant> = all.map(Entrant::new).collect();
+        entrants[0].known = rules.known.map(Span::seconds);
+        Self { rules, entrants, spent: Span::ZERO }
     }
 
     /// Returns the variants.
@@ -155,10 +159,15 @@ impl Race {
     /// Takes the outcome of a run.
     pub fn take(&mut self, entrant: usize, outcome: &Outcome) {
         self.spent = self.spent + outcome.took();
+        let is_patient = self.is_patient();
         let Some(entrant) = self.entrants.get_mut(entrant) else { return };
         entrant.spent = entrant.spent + outcome.took();
         match outcome {
             Outcome::Ended { took } => entrant.seconds.push(took.seconds()),
+            // Of a short program a single slow run is one time, and not the end.
+            Outcome::Stopped { after } if is_patient && entrant.kind != Kind::Plain => {
+                entrant.seconds.push(after.seconds());
+            }
             Outcome::Stopped { after } => entrant.stopped = Some(after.seconds()),
             Outcome::Rejected { why, .. } => entrant.rejected = Some(why.clone()),
         }
@@ -204,11 +213,15 @@ impl Race {
 
     /// Returns the order of a turn. In the first one the best predicted candidate runs before the
     /// program as it is, whose limit then follows from the candidate's time; if that time is known,
-    /// all candidates do.
+    /// all candidates do. If one of them was stopped then, the known time may have been luck, and the
+    /// program as it is runs next.
     fn order(&self, turn: usize) -> Vec<usize> {
         let count = self.entrants.len();
         if turn > 0 {
             return shuffled(count, self.rules.seed.wrapping_add(turn as u64));
+        }
+        if self.best().is_none() && self.entrants.iter().any(|one| one.stopped.is_some()) {
+            return (0..count).collect();
         }
         if self.rules.known.is_some() {
             return (1..count).chain([0]).collect();
@@ -264,7 +277,7 @@ impl Race {
     /// still to come.
     fn rest(&self) -> Span {
         let plain = self.entrants.first().filter(|plain| plain.is_open() && plain.seconds.is_empty());
-        let kept = plain.and(self.rules.known).unwrap_or(Span::ZERO);
+        let kept = plain.and(self.rules.known).map_or(Span::ZERO, |known| known.times(KEPT_FACTOR));
         self.rules.budget.less(self.spent).less(kept)
     }
 
@@ -304,7 +317,7 @@ impl Race {
             Kind::Plain => (BOUND_PLAIN.min(part / best).max(2.0), LIMIT_MIN_PLAIN),
             Kind::Run => (BOUND_RUN, LIMIT_MIN),
             Kind::Candidate if self.is_scarce() => (BOUND_SCARCE, LIMIT_MIN),
-            Kind::Candidate => (BOUNDS[0], LIMIT_MIN),
+            Kind::Candidate => (self.bound(1), LIMIT_MIN),
         };
         // A variant that never ran may be faster than the best one.
         let own = entrant.median().unwrap_or(HOPED * best);

@@ -485,6 +485,7 @@ mod proposed {
             processes: 4,
             threads: 2,
             service: 0,
+            workers: 2,
         };
         let profile = Profile { cpus: 2, workers: 8, wall: Span::from_ms(4_900), ..Profile::default() };
         let case = Case { profile, libraries: vec![library], processes: 4, computing: 8, ..base() };
@@ -500,6 +501,7 @@ mod proposed {
             variable: variable.to_owned(),
             processes: 1,
             threads,
+            workers: threads,
             ..Library::default()
         };
         let case = |library: Library, others: f64| Case {
@@ -513,6 +515,14 @@ mod proposed {
         let java = || library("Java", "JAVA_TOOL_OPTIONS", 6);
         let bounded = |count: u32| format!("JAVA_TOOL_OPTIONS=-Xmx1g -XX:ActiveProcessorCount={count}");
         assert_eq!(case(java(), 0.0).ways()[0], bounded(2));
+        // Where the user says how many processors there are, another option changes nothing.
+        let told = Case { command: "java -XX:ActiveProcessorCount=6 App", ..case(java(), 0.0) };
+        assert_eq!(told.ways(), Vec::<String>::new());
+        let stronger = vec![("_JAVA_OPTIONS", "-Xmx1g -XX:ActiveProcessorCount=6")];
+        assert_eq!(Case { variables: stronger, ..case(java(), 0.0) }.ways(), Vec::<String>::new());
+        // Six threads ran, of which five collected at that moment; later there were two workers.
+        let collects = Library { service: 5, workers: 2, ..java() };
+        assert_eq!(case(collects, 0.0).ways(), Vec::<String>::new());
         // Beside another program one CPU is free.
         let ways = case(java(), 0.9).ways();
         assert!(ways.contains(&bounded(1)), "{ways:?}");
@@ -637,7 +647,8 @@ mod proposed {
             let profile = Profile { waiting, ..meets(threads, step, "") };
             let teams = if teams.len() > 1 { teams } else { Vec::new() };
             let library = Library {
-                name: "MKL".to_owned(), version: None, variable: "MKL_NUM_THREADS".to_owned(), processes, threads: 3, service: 0,
+                name: "MKL".to_owned(), version: None, variable: "MKL_NUM_THREADS".to_owned(), processes, threads: 3,
+                service: 0, workers: 3,
             };
             let case = Case {
                 profile,

@@ -4,7 +4,7 @@
 use super::run_facts::{self, RunFacts};
 use super::tree;
 use anyhow::{Context, Result, bail};
-use rustix::fs::{FileType, fstat};
+use rustix::fs::{FileType, fstat, tell};
 use rustix::process::{Pid, Signal, kill_process};
 use rustix::stdio::{dup2_stdin, stdin};
 use std::fs::File;
@@ -61,6 +61,8 @@ pub(super) struct FirstRun {
     pub watched: ThreadFindings,
     pub status: ExitStatus,
     pub interrupt: Interrupt,
+    /// Place in the input at which it began, in bytes; 0 if the input is no file.
+    pub input_at: u64,
 }
 
 /// Runs the program once.
@@ -73,6 +75,7 @@ pub(super) fn first_run(world: &World, args: &AdviseArgs) -> Result<FirstRun> {
         same_input()?;
     }
     let setting = args.set.clone().unwrap_or_default();
+    let input_at = tell(stdin()).unwrap_or(0);
     let before = run_facts::begin(world, args, &setting)?;
     let run = ProfileArgs {
         place: before.place(),
@@ -103,7 +106,7 @@ pub(super) fn first_run(world: &World, args: &AdviseArgs) -> Result<FirstRun> {
     interrupt.ended();
     let (profile, status) = done?;
     let facts = before.end(world, args);
-    Ok(FirstRun { profile, facts, watched, status, interrupt })
+    Ok(FirstRun { profile, facts, watched, status, interrupt, input_at })
 }
 
 /// Refuses to measure inside a run.

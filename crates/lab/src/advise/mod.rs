@@ -19,6 +19,8 @@ use command_line::{CommandLine, change_of};
 use compare::{Tested, compare, rules};
 use first_run::{FirstRun, ThreadFindings, first_run};
 use run_facts::RunFacts;
+use rustix::fs::{SeekFrom, seek};
+use rustix::stdio::stdin;
 use serde::Serialize;
 use std::collections::BTreeMap;
 use std::io::Read;
@@ -30,6 +32,7 @@ use trimtab_cli::args::AdviseArgs;
 use trimtab_cli::profile;
 use trimtab_core::advise::candidates::{Facts, propose};
 use trimtab_core::advise::choice::Choice;
+use trimtab_core::advise::early::UNDECIDED_MAX;
 use trimtab_core::advise::libraries::Library;
 use trimtab_core::advise::race::Outcome;
 use trimtab_core::advise::{Advice, Candidate, Conclusion, Situation, StartChange, Topic, advise, together};
@@ -122,7 +125,7 @@ fn from_file(world: &World, args: &AdviseArgs) -> Result<u8> {
 fn from_runs(world: &World, args: &AdviseArgs) -> Result<u8> {
     let (machine, _) = Which::Live.load(world)?;
     let trimtab = sibling::find(TRIMTAB)?;
-    let FirstRun { profile, facts, watched, status, interrupt } = first_run(world, args)?;
+    let FirstRun { profile, facts, watched, status, interrupt, input_at } = first_run(world, args)?;
     let judged = Judged::of(world, args, &machine, &profile, &facts);
     let failed = failure(status).filter(|_| !watched.was_ended());
     let tested = if failed.is_some() || args.once || interrupt.came().is_some() {
@@ -134,9 +137,9 @@ fn from_runs(world: &World, args: &AdviseArgs) -> Result<u8> {
         let others = candidates.iter().map(|one| CommandLine::of(args, &one.change));
         let lines: Vec<CommandLine> = [CommandLine::plain(), run].into_iter().chain(others).collect();
         if watched.undecided.is_some() && !outran(&trials, &lines, &candidates, profile.wall, &interrupt)? {
-            return Err(to_the_end());
+            return Err(to_the_end(input_at));
         }
-        let rules = rules(args.budget, profile.wall, watched.ended_early.is_some());
+        let rules = rules(args.budget, profile.wall, watched.was_ended());
         let mut tested = compare(&trials, rules, &lines, &interrupt)?;
         tested.explain(&candidates);
         Some(tested)
@@ -153,8 +156,9 @@ fn from_runs(world: &World, args: &AdviseArgs) -> Result<u8> {
     Ok(if document.run.is_none() { exit::NO } else { exit::DONE })
 }
 
-/// Returns whether another way ends within the time of the first run, which was ended: the best
-/// candidate, if much is expected of it, or `trimtab run`. True if the user stopped it.
+/// Returns whether another way ends within the time of the first run, which was ended, and within
+/// some seconds: the best candidate, if much is expected of it, or `trimtab run`. True if the user
+/// stopped it.
 fn outran(
     trials: &Trials,
     lines: &[CommandLine],
@@ -162,6 +166,7 @@ fn outran(
     limit: Span,
     interrupt: &Interrupt,
 ) -> Result<bool> {
+    let limit = limit.min(UNDECIDED_MAX);
     let promising = candidates.first().is_some_and(|first| first.expected <= PROMISING);
     let ways = promising.then_some(2).into_iter().chain([1]);
     for line in ways.filter_map(|at| lines.get(at)) {
@@ -173,8 +178,12 @@ fn outran(
     Ok(false)
 }
 
-/// Starts this command again, with the first run to its end. Returns only if that fails.
-fn to_the_end() -> anyhow::Error {
+/// Starts this command again, with the first run to its end. `input_at` is the place in the input
+/// file at which it began, since the run that was ended has read a part. Returns only if that fails.
+fn to_the_end(input_at: u64) -> anyhow::Error {
+    if let Err(error) = seek(stdin(), SeekFrom::Start(input_at)) {
+        return anyhow::Error::new(error).context("the input cannot be read again from its beginning");
+    }
     say::notice(
         Volume::Normal,
         "the first run was ended, because more threads than CPUs wanted a CPU for some seconds; no other way ends sooner, so it now runs to its end (--complete)",

@@ -91,7 +91,7 @@ impl Libraries {
     /// Takes in a sample: examines processes that compute.
     pub(super) fn take(&mut self, proc: &Path, sample: &TreeSample) {
         let computing = sample.by_process();
-        let mut together: BTreeMap<&'static str, [u32; 3]> = BTreeMap::new();
+        let mut together: BTreeMap<&'static str, [u32; 4]> = BTreeMap::new();
         for (&process, &threads) in &computing {
             // A process that has just begun has not mapped all of its libraries.
             let known = self.of.entry(process).or_default();
@@ -100,10 +100,11 @@ impl Libraries {
             }
             for (library, file) in known.iter() {
                 let service = if library.name == JAVA { service_threads(sample, process) } else { 0 };
-                let [processes, most, most_service] = together.entry(library.name).or_default();
+                let [processes, most, most_service, workers] = together.entry(library.name).or_default();
                 *processes += 1;
                 *most = threads.max(*most);
                 *most_service = service.max(*most_service);
+                *workers = threads.saturating_sub(service).max(*workers);
                 self.found.entry(library.name).or_insert_with(|| Library {
                     name: library.name.to_owned(),
                     version: version(library, Path::new(file)),
@@ -112,11 +113,12 @@ impl Libraries {
                 });
             }
         }
-        for (name, [processes, threads, service]) in together {
+        for (name, [processes, threads, service, workers]) in together {
             if let Some(library) = self.found.get_mut(name) {
                 library.processes = library.processes.max(processes);
                 library.threads = library.threads.max(threads);
                 library.service = library.service.max(service);
+                library.workers = library.workers.max(workers);
             }
         }
     }

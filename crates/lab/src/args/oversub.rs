@@ -223,6 +223,12 @@ impl FromStr for ProgramPair {
             return Ok(Self::None);
         }
         if let Some((one, other)) = text.split_once(" + ") {
+            // The words are not those of a shell.
+            if let Some(letter) = text.chars().find(|letter| matches!(letter, '"' | '\'' | '\\')) {
+                return Err(format!(
+                    "commands of --pairs are split at spaces and cannot have {letter}: put such a command into a script"
+                ));
+            }
             let own = |command: &str| {
                 let words: Vec<&str> = command.split_whitespace().collect();
                 let empty = format!("\"{text}\" has a command on one side of + only");
@@ -287,7 +293,20 @@ mod tests {
         let own = |one, other| Ok(ProgramPair::Of(Program::Own(one), Program::Own(other)));
         assert_eq!("./a  -n 1 + b+c".parse(), own("./a -n 1", "b+c"));
         assert_eq!("cg + ep".parse(), own("cg", "ep"));
-        for bad in ["", "cg", "cg+", "+ep", "cg+xx", "cg+ep+ft", "CG+ep", "./a + ", " + ./a"] {
+        for bad in [
+            "",
+            "cg",
+            "cg+",
+            "+ep",
+            "cg+xx",
+            "cg+ep+ft",
+            "CG+ep",
+            "./a + ",
+            " + ./a",
+            "./a '1 2' + ./b",
+            "./a + ./b \"",
+            "./a\\ 1 + ./b",
+        ] {
             assert!(bad.parse::<ProgramPair>().is_err(), "{bad:?}");
         }
         assert_eq!("1:4".parse(), Ok(Mix(1, 4)));

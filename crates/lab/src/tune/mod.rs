@@ -170,11 +170,12 @@ fn measure(world: &World, args: &TuneArgs, trial: &TrialRunner, start: &TuningSt
     };
     let signal = interrupt.came();
     let stopped = found.end == End::Stopped;
-    let ended = Ended { found, kept: name, profile };
+    let own = faster.as_ref().map(|one| one.command.clone());
+    let ended = Ended { found, kept: name, profile, own };
     if args.json {
         out(&Line::End(&ended).text()?)?;
     } else {
-        print(&page::ended(start, &ended, &path, faster.as_deref()))?;
+        print(&page::ended(start, &ended, &path, faster.map(|one| one.words).as_deref()))?;
     }
     // If the budget is spent, the tuning can continue with a larger one.
     if !stopped && ended.found.end != End::Spent {
@@ -185,7 +186,7 @@ fn measure(world: &World, args: &TuneArgs, trial: &TrialRunner, start: &TuningSt
     }
     match signal.filter(|_| stopped) {
         Some(signal) => Ok(exit::by_signal(signal)),
-        None => Ok(if ended.profile.is_some() || faster.is_some() { exit::DONE } else { exit::NO }),
+        None => Ok(if ended.profile.is_some() || ended.own.is_some() { exit::DONE } else { exit::NO }),
     }
 }
 

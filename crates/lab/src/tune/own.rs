@@ -93,10 +93,22 @@ pub(super) fn words(tested: &Tested) -> String {
     text
 }
 
-/// Returns the command that is faster for certain, with its gain, if it is not the search's to find:
-/// one of these settings.
-pub(super) fn faster(tested: &Tested) -> Option<String> {
+/// A command with other variables that is faster for certain.
+#[derive(Debug)]
+pub(super) struct FasterOwn {
+    pub command: String,
+    /// The command with its gain, as text.
+    pub words: String,
+}
+
+/// Returns the command that is faster for certain, if it is not the search's to find: one of these
+/// settings.
+pub(super) fn faster(tested: &Tested) -> Option<FasterOwn> {
     let Choice::Use { entrant } = tested.choice else { return None };
     let variant = tested.variants.get(entrant).filter(|_| entrant >= 2)?;
-    Some(format!("Faster than your variables: {}\n  {}", variant.faster?, variant.command))
+    let command = variant.command.clone();
+    Some(FasterOwn {
+        words: format!("Faster than your variables: {}\n  {command}", variant.faster?),
+        command,
+    })
 }

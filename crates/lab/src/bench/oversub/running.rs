@@ -9,7 +9,7 @@ use super::programs::ProgramStart;
 use rustix::fs::{MemfdFlags, memfd_create};
 use rustix::process::{Pid, Signal, kill_process_group};
 use std::fs::File;
-use std::io::{Read, Seek};
+use std::io::{Read, Seek, SeekFrom};
 use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::time::{Duration, Instant};
@@ -175,7 +175,7 @@ impl RunSlot<'_> {
                 *reaped = now;
                 let said = all_of(child.stdout.take());
                 let stderr = match &mut self.messages {
-                    Some(file) => last_of(&all_of(file.rewind().ok().map(|()| file))),
+                    Some(file) => last_of(&all_of(at_the_end(file).ok().map(|()| file))),
                     None => last_of(&all_of(child.stderr.take())),
                 };
                 self.child = None;
@@ -213,6 +213,13 @@ fn all_of(pipe: Option<impl Read>) -> String {
         let _ = pipe.read_to_end(&mut bytes);
     }
     String::from_utf8_lossy(&bytes).into_owned()
+}
+
+/// Moves to the last part of a file that is kept, whose letters have up to four bytes.
+fn at_the_end(file: &mut File) -> std::io::Result<()> {
+    let kept = 4 * STDERR_CHARS_MAX as u64;
+    let len = file.metadata()?.len();
+    file.seek(SeekFrom::Start(len.saturating_sub(kept))).map(|_| ())
 }
 
 /// Returns the end of a text, which is more useful than its beginning.
