@@ -204,7 +204,8 @@ fn a_single_slow_run_of_a_short_program_does_not_exclude_a_way() {
 #[test]
 fn a_lucky_first_run_does_not_stop_all_ways() {
     let truth = |seconds| Truth { seconds, fails: false };
-    // The run before the race took 2 s, and all later ones take twice as long or three quarters of it.
+    // The run before the race took 2 s, and all later ones take twice as long or three quarters of
+    // it.
     let lucky = Rules { known: Some(span(2.0)), ..rules(60.0, 8.0) };
     let (race, log) = raced(&[truth(4.0), truth(3.0), truth(3.0)], lucky, 3);
     assert!(matches!(log[0].1, Outcome::Stopped { .. }), "the known time is its limit");

@@ -240,7 +240,8 @@ fn advice_on_programs_of_some_seconds_loses_nothing_and_finds_what_few_runs_can_
     assert!(Found::part(&over_now, 0.95) <= 1.02, "95 % over now: {}", Found::part(&over_now, 0.95));
 }
 
-/// All ways are the same: each advice is chance. The load of others is shared by the runs of a turn.
+/// All ways are the same: each advice is chance. The load of others is shared by the runs of a
+/// turn.
 #[test]
 fn of_equal_ways_one_is_advised_at_most_once_in_twenty_races() {
     for (shortest, longest) in [(0.015, 0.3), (0.3, 3.0), (1.0, 10.0)] {

@@ -1,5 +1,5 @@
-//! `trimtab advise`: pools of threads inside Go, Java and TBB, recognised in real programs and bounded
-//! by the means of each; and first runs that are slow although their threads sleep.
+//! `trimtab advise`: pools of threads inside Go, Java and TBB, recognised in real programs and
+//! bounded by the means of each; and first runs that are slow although their threads sleep.
 
 use crate::util::{Outcome, Sandbox, installed, need, two};
 use serde_json::{Value, json};

@@ -6,10 +6,10 @@
 //! them where it applies, and a value of experience elsewhere. The trials decide.
 //!
 //! Properties: at most [`CANDIDATES_MAX`] candidates, all different. No candidate asks for more
-//! threads than it has CPUs (without `trimtab run`, all that the program may use), or sets a variable
-//! that bounds nothing: `OMP_THREAD_LIMIT` does not bound
-//! the teams of several threads together, so it is never proposed. A thread count that the command
-//! line states is changed there and not by a variable.
+//! threads than it has CPUs (without `trimtab run`, all that the program may use), or sets a
+//! variable that bounds nothing: `OMP_THREAD_LIMIT` does not bound the teams of several threads
+//! together, so it is never proposed. A thread count that the command line states is changed there
+//! and not by a variable.
 //!
 //! The values of experience were set on half of the programs of docs/advise.md.
 

@@ -7,8 +7,8 @@
 //! the race to its end are compared with each other, over the turns that they share.
 //!
 //! A race that asks after each turn whether a gain is certain finds one by chance sooner or later.
-//! Therefore chance is judged after planned numbers of turns only ([`LOOKS`]), each by one test that
-//! is chosen in advance, and the allowed error is divided among the looks and the variants.
+//! Therefore chance is judged after planned numbers of turns only ([`LOOKS`]), each by one test
+//! that is chosen in advance, and the allowed error is divided among the looks and the variants.
 //!
 //! Properties: the advised variant ran, and was not rejected. Without a sure gain over the program
 //! as it is, nothing is advised.
@@ -94,8 +94,8 @@ pub(super) fn is_sure(plain: &Entrant, one: &Entrant, compared: usize) -> bool {
     speedup(plain, one).is_some_and(|gain| gain.is_sure()) && !is_luck(plain, one, compared)
 }
 
-/// Returns whether chance could order the runs of both in this way, in a race of this number
-/// of variants, by the turns of the last look that both share. Before the first look only the widened
+/// Returns whether chance could order the runs of both in this way, in a race of this number of
+/// variants, by the turns of the last look that both share. Before the first look only the widened
 /// extremes decide.
 fn is_luck(plain: &Entrant, variant: &Entrant, compared: usize) -> bool {
     let (plain, variant) = (plain.times(), variant.times());

@@ -60,8 +60,8 @@ impl Entrant {
     }
 
     /// Returns the seconds of all its runs, if one ended: a run that was stopped counts with the
-    /// time until then. While they are few, the run before the race is one of them, so that a single
-    /// slow run is no evidence.
+    /// time until then. While they are few, the run before the race is one of them, so that a
+    /// single slow run is no evidence.
     pub(super) fn times(&self) -> Vec<f64> {
         let stopped = self.stopped.filter(|_| !self.seconds.is_empty());
         let mut times: Vec<f64> = self.seconds.iter().copied().chain(stopped).collect();

@@ -6,13 +6,13 @@
 //! ones first. A run is stopped as soon as its time exceeds the best time by a bound, so a variant
 //! that is hopeless costs little more than the best one. The variants that are left run in turn,
 //! each turn in another order, so that slow changes of the machine affect all of them, and runs of
-//! the same turn are compared. Short programs, whose times depend on the moment, get more turns, and
-//! a single slow run does not exclude a variant.
+//! the same turn are compared. Short programs, whose times depend on the moment, get more turns,
+//! and a single slow run does not exclude a variant.
 //!
 //! Properties: equal outcomes give equal questions. The runs together take no more time than the
 //! budget. A variant that was rejected, beaten, or stopped (unless runs are short) does not run
-//! again, so the n-th runs of all variants belong to the same turn. A run that cannot end within the rest of the budget does not
-//! start.
+//! again, so the n-th runs of all variants belong to the same turn. A run that cannot end within
+//! the rest of the budget does not start.
 //!
 //! Source: racing is from Maron and Moore, "Hoeffding Races", NIPS 1993; the intervals are those of
 //! `core::stats::paired`.
@@ -59,8 +59,8 @@ const RUNS_NEAR_PLAIN: usize = 30;
 const BASELINE_PART: f64 = 0.25;
 /// The same for the program as it is, while no gain over it is certain.
 const PLAIN_PART: f64 = 0.5;
-/// Factor over the known time of the program as it is at which another way is stopped while none has
-/// ended.
+/// Factor over the known time of the program as it is at which another way is stopped while none
+/// has ended.
 const KNOWN_FACTOR: f64 = 1.2;
 /// Factor over the known time of the program as it is that is kept for a run of it.
 const KEPT_FACTOR: f64 = 1.1;
@@ -213,8 +213,8 @@ impl Race {
 
     /// Returns the order of a turn. In the first one the best predicted candidate runs before the
     /// program as it is, whose limit then follows from the candidate's time; if that time is known,
-    /// all candidates do. If one of them was stopped then, the known time may have been luck, and the
-    /// program as it is runs next.
+    /// all candidates do. If one of them was stopped then, the known time may have been luck, and
+    /// the program as it is runs next.
     fn order(&self, turn: usize) -> Vec<usize> {
         let count = self.entrants.len();
         if turn > 0 {

@@ -1,9 +1,9 @@
 //! Speedups: how much faster or slower a variant is than another, from a few runs of both.
 //!
-//! Unit: ratios of times, before over after: 2 is twice as fast. Runs of the same turn are compared,
-//! because other programs affect both of them ([`crate::stats::paired`]). Properties: fewer than
-//! five turns have no such interval. The extremes of all runs are taken, widened by a margin. A
-//! baseline that was stopped gives a lower bound only.
+//! Unit: ratios of times, before over after: 2 is twice as fast. Runs of the same turn are
+//! compared, because other programs affect both of them ([`crate::stats::paired`]). Properties:
+//! fewer than five turns have no such interval. The extremes of all runs are taken, widened by a
+//! margin. A baseline that was stopped gives a lower bound only.
 
 use super::GAIN_LEAST;
 use super::entrant::Entrant;

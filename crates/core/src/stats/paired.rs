@@ -11,8 +11,8 @@
 //! inverts the result. Fewer than [`SAMPLES_MIN`] pairs have no interval; with five it reaches from
 //! the lowest ratio to the highest, and holds the true one in 93.75 % of all cases.
 //!
-//! Source: F. Wilcoxon, "Individual Comparisons by Ranking Methods", Biometrics Bulletin 1945; J. L.
-//! Hodges and E. L. Lehmann, "Estimates of Location Based on Rank Tests", 1963.
+//! Source: F. Wilcoxon, "Individual Comparisons by Ranking Methods", Biometrics Bulletin 1945; J.
+//! L. Hodges and E. L. Lehmann, "Estimates of Location Based on Rank Tests", 1963.
 
 use super::{Better, Estimate, Interval, SAMPLES_MIN, middle};
 

@@ -179,7 +179,8 @@ fn outran(
 }
 
 /// Starts this command again, with the first run to its end. `input_at` is the place in the input
-/// file at which it began, since the run that was ended has read a part. Returns only if that fails.
+/// file at which it began, since the run that was ended has read a part. Returns only if that
+/// fails.
 fn to_the_end(input_at: u64) -> anyhow::Error {
     if let Err(error) = seek(stdin(), SeekFrom::Start(input_at)) {
         return anyhow::Error::new(error).context("the input cannot be read again from its beginning");
