@@ -22,6 +22,7 @@
 
 pub mod comparison;
 pub mod correlation;
+pub mod paired;
 
 pub use comparison::{Better, Comparison, Verdict, compare};
 

@@ -16,6 +16,7 @@ mod guest;
 
 mod advise;
 mod advise_pair;
+mod advise_pools;
 mod attach;
 mod balance;
 mod bounds;

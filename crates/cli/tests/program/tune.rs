@@ -118,6 +118,25 @@ fn an_own_setting_is_compared_before_the_search_and_untried_knobs_are_named() {
 }
 
 #[test]
+fn other_counts_than_the_users_are_compared_without_being_asked_for() {
+    let sandbox = Sandbox::new();
+    let app = sandbox.script("app", "#!/bin/sh\n[ \"$OMP_NUM_THREADS\" = 1 ] || sleep 0.4\n");
+    let call = sandbox.trimtab("tune --share --budget 20s --knobs threads,wait --").arg(&app);
+    let tuned = call.env("OMP_NUM_THREADS", "7").ends();
+    let said = tuned.out();
+    assert_eq!(tuned.code, Some(0), "{tuned}");
+    assert!(!said.contains("no change"), "a faster count was found: {tuned}");
+    let call = sandbox.trimtab("tune --json --share --budget 20s --knobs wait,threads --").arg(&app);
+    let json = call.env("OMP_NUM_THREADS", "7").ends();
+    let end = lines(&json.out()).pop().unwrap();
+    assert_eq!((json.code, &end["record"]), (Some(0), &"end".into()), "{json}");
+    assert!(end["winner"].is_null(), "the search keeps the variable: {json}");
+    assert!(end["own"].as_str().is_some_and(|own| own.contains("OMP_NUM_THREADS=1 ")), "{json}");
+    let at = said.find("Faster than your variables: ").unwrap_or_else(|| panic!("{tuned}"));
+    assert!(said[at..].lines().nth(1).is_some_and(|line| line.contains("OMP_NUM_THREADS=1 ")), "{tuned}");
+}
+
+#[test]
 fn a_budget_that_ends_before_anything_was_tried_gives_no_verdict() {
     let sandbox = Sandbox::new();
     let app = sandbox.script("app", "#!/bin/sh\nsleep 0.5\n");

@@ -6,15 +6,16 @@
 //! them where it applies, and a value of experience elsewhere. The trials decide.
 //!
 //! Properties: at most [`CANDIDATES_MAX`] candidates, all different. No candidate asks for more
-//! threads than the CPUs, or sets a variable that bounds nothing: `OMP_THREAD_LIMIT` does not bound
-//! the teams of several threads together, so it is never proposed. A thread count that the command
-//! line states is changed there and not by a variable.
+//! threads than it has CPUs (without `trimtab run`, all that the program may use), or sets a
+//! variable that bounds nothing: `OMP_THREAD_LIMIT` does not bound the teams of several threads
+//! together, so it is never proposed. A thread count that the command line states is changed there
+//! and not by a variable.
 //!
 //! The values of experience were set on half of the programs of docs/advise.md.
 
 use super::candidate::{Candidate, StartChange};
 use super::known::ProgramFacts;
-use super::libraries::Library;
+use super::libraries::{self, Library};
 use super::load::WaitMode;
 use super::{Advice, Conclusion, Gain, Situation, Topic, fitting, known};
 use crate::place::{Fit, lower_stated, stated as stated_count};
@@ -29,6 +30,12 @@ pub const CANDIDATES_MAX: usize = 4;
 const WAITING_MIN: f64 = 0.25;
 /// Wall time below which the start of `trimtab run` is tried against none.
 const SHORT_RUN_S: f64 = 0.5;
+/// The same for a run in which this start may cost a tenth: it is tried without first.
+const TINY_RUN_S: f64 = 0.15;
+/// Changes of a short program that are tried without `trimtab run`, too.
+const BARE_MAX: usize = 2;
+/// Work of others, in CPUs, that counts.
+const OTHERS_MIN: f64 = 0.25;
 /// Memory from which huge pages are tried.
 const HUGE_BYTES_MIN: u64 = 64 << 20;
 /// Variables that set the wait policy.
@@ -109,6 +116,24 @@ impl Facts<'_> {
         self.variables.contains_key("OMP_NUM_THREADS") && self.is_crowded()
     }
 
+    /// Returns whether the user's options fix a library's threads, so that its variable changes
+    /// nothing.
+    fn is_fixed(&self, library: &Library) -> bool {
+        library.name == libraries::JAVA && libraries::is_java_fixed(self.command, self.variables)
+    }
+
+    /// Returns the variable that bounds a library's threads, and its value.
+    fn bounded(&self, library: &Library, threads: u32) -> Option<(String, Option<String>)> {
+        let set = self.variables.get(&library.variable).map(String::as_str);
+        let (name, value) = library.bounded(threads, set)?;
+        Some((name.to_owned(), Some(value)))
+    }
+
+    /// Returns the number of CPUs that other programs keep busy.
+    fn rivals(&self) -> u32 {
+        self.situation.others.filter(|others| *others >= OTHERS_MIN).map_or(0, |others| others.ceil() as u32)
+    }
+
     fn is_short(&self) -> bool {
         self.profile.wall.seconds() < SHORT_RUN_S || self.ended_early
     }
@@ -150,19 +175,35 @@ pub fn propose(facts: &Facts<'_>) -> Vec<Candidate> {
             chosen.push(candidate);
         }
     }
-    // The start of `trimtab run` counts in a short run, so the best portable change is also tried
-    // without it.
-    if facts.is_short() && chosen.iter().all(|one| !one.change.bare) {
-        let bare =
-            chosen.iter().take(CANDIDATES_MAX - 1).enumerate().find(|(_, one)| one.change.is_portable());
-        if let Some((at, candidate)) = bare.map(|(at, one)| (at, one.clone())) {
-            let change = StartChange { bare: true, ..candidate.change };
-            let why = format!("{}; without trimtab, whose start counts in a short run", candidate.why);
-            chosen.insert(at + 1, Candidate { change, why, ..candidate });
-        }
+    if facts.is_short() {
+        chosen = with_bare(facts, chosen);
     }
     chosen.truncate(CANDIDATES_MAX);
     chosen
+}
+
+/// Adds the best portable changes without `trimtab run`, whose start counts in a short run.
+fn with_bare(facts: &Facts<'_>, chosen: Vec<Candidate>) -> Vec<Candidate> {
+    // Of a run that was ended the length is not known.
+    let (most, first) = match facts.ended_early {
+        true => (1, false),
+        false => (BARE_MAX, facts.profile.wall.seconds() < TINY_RUN_S),
+    };
+    let mut bare = 0;
+    let mut all: Vec<Candidate> = Vec::new();
+    for candidate in chosen {
+        if bare == most || candidate.change.bare || !candidate.change.is_portable() {
+            bare += usize::from(candidate.change.bare);
+            all.push(candidate);
+            continue;
+        }
+        bare += 1;
+        let change = StartChange { bare: true, ..candidate.change.clone() };
+        let why = format!("{}; without trimtab, whose start counts in a short run", candidate.why);
+        let without = Candidate { change, why, ..candidate.clone() };
+        all.extend(if first { [without, candidate] } else { [candidate, without] });
+    }
+    all
 }
 
 /// A count that the command line states: as many threads as CPUs.
@@ -206,10 +247,16 @@ fn pools(facts: &Facts<'_>) -> Vec<Candidate> {
     let threads = |library: &Library| {
         if library.processes > 1 { library.threads.max(facts.usable) } else { library.threads }
     };
-    let many: Vec<&Library> = facts.libraries.iter().filter(|library| threads(library) > inner).collect();
+    // One process with a pool is judged by its workers alone.
+    let beyond = |library: &&Library| {
+        threads(library) > inner && (library.processes > 1 || !library.is_pool()) && !facts.is_fixed(library)
+    };
+    let many: Vec<&Library> = facts.libraries.iter().filter(beyond).collect();
     let mut variables: BTreeMap<String, Option<String>> =
-        many.iter().map(|library| (library.variable.clone(), Some(inner.to_string()))).collect();
-    let mut signs: Vec<String> = many.iter().map(|library| library.words()).collect();
+        many.iter().filter_map(|library| facts.bounded(library, inner)).collect();
+    let bounded = |library: &&Library| !library.variable.is_empty();
+    let mut signs: Vec<String> =
+        many.iter().copied().filter(bounded).map(|library| library.words()).collect();
     if facts.processes > 1 && facts.has_openmp() && facts.computing > facts.processes.max(facts.cpus()) {
         variables.insert("OMP_NUM_THREADS".to_owned(), Some(inner.to_string()));
         signs.push(format!("{} in {} processes", plural(facts.computing, "thread"), facts.processes));
@@ -224,7 +271,8 @@ fn pools(facts: &Facts<'_>) -> Vec<Candidate> {
         ));
     }
     // One process whose library has more threads than pay: one thread has no barriers.
-    if let Some(library) = facts.libraries.iter().find(|one| one.processes <= 1 && one.threads > 1) {
+    let one = |library: &&Library| library.processes <= 1 && library.threads > 1;
+    if let Some(library) = facts.libraries.iter().filter(one).find(|library| !library.is_pool()) {
         let change = StartChange::variable(&library.variable, 1);
         all.push(facts.candidate(
             change,
@@ -233,7 +281,40 @@ fn pools(facts: &Facts<'_>) -> Vec<Candidate> {
             0.95,
         ));
     }
+    all.extend(
+        facts.libraries.iter().filter(one).filter(|one| one.is_pool()).filter_map(|one| pool(facts, one)),
+    );
     all
+}
+
+/// One process with a pool whose threads are more than the CPUs that it has for itself: as many as
+/// these.
+fn pool(facts: &Facts<'_>, library: &Library) -> Option<Candidate> {
+    let rivals = facts.rivals();
+    let free = facts.cpus().saturating_sub(rivals).max(1);
+    // Threads that serve the runtime also run at times. Without a count of the user there are as
+    // many workers as CPUs.
+    let is_told = facts.variables.contains_key(&library.variable) || library.service > 0;
+    let workers = library.workers;
+    let workers = if is_told { workers } else { workers.min(facts.usable.max(facts.cpus())) };
+    if workers <= free || facts.is_fixed(library) {
+        return None;
+    }
+    let why = match rivals {
+        0 => format!("{}, on {}", library.words(), plural(facts.cpus(), "CPU")),
+        _ => format!("{}, and other programs leave {} free", library.words(), plural(free, "CPU")),
+    };
+    let change = match facts.bounded(library, free) {
+        Some((name, value)) => {
+            StartChange { variables: BTreeMap::from([(name, value)]), ..StartChange::default() }
+        }
+        // Without a variable the CPUs decide.
+        None => {
+            let setting = Setting::new().with(Knob::Cores, free.to_string()).ok()?;
+            StartChange { setting, ..StartChange::default() }
+        }
+    };
+    Some(facts.candidate(change, why, None, 0.9))
 }
 
 /// OpenMP teams that several threads of one process open at once.
@@ -299,6 +380,7 @@ fn shapes(facts: &Facts<'_>) -> Vec<Candidate> {
         };
         all.push(facts.candidate(change, format!("{said}: each team placed"), None, usual * 1.2));
     }
+    all.extend(on_all_cpus(facts, teams));
     all
 }
 
@@ -313,9 +395,7 @@ fn counts(facts: &Facts<'_>) -> Vec<Candidate> {
     if !facts.is_crowded() && !waits {
         return Vec::new();
     }
-    let rivals =
-        facts.situation.others.filter(|others| *others >= 0.25).map_or(0, |others| others.ceil() as u32);
-    let mut sizes = vec![cpus.saturating_sub(rivals).max(1), cpus.div_ceil(2), 1];
+    let mut sizes = vec![cpus.saturating_sub(facts.rivals()).max(1), cpus.div_ceil(2), 1];
     if facts.is_crowded() {
         sizes.insert(0, cpus);
     }
@@ -327,7 +407,8 @@ fn counts(facts: &Facts<'_>) -> Vec<Candidate> {
     let proposals = sizes.map(|size| {
         let why =
             format!("{} for {}: {size} instead", plural(facts.threads(), "thread"), plural(cpus, "CPU"));
-        let change = if facts.variables.contains_key("OMP_NUM_THREADS") {
+        // A variable also works without `trimtab run`, whose start counts in a short run.
+        let change = if facts.variables.contains_key("OMP_NUM_THREADS") || facts.is_short() {
             StartChange { bare: is_run(size), ..StartChange::variable("OMP_NUM_THREADS", size) }
         } else {
             let setting = Setting::new().with(Knob::Threads, size.to_string()).unwrap_or_default();
@@ -340,7 +421,25 @@ fn counts(facts: &Facts<'_>) -> Vec<Candidate> {
         };
         facts.candidate(change, why, facts.predicted(size), usual)
     });
-    proposals.collect()
+    proposals.chain(on_all_cpus(facts, &[])).collect()
+}
+
+/// As many threads as the program has CPUs without `trimtab run`, if that would take fewer, which
+/// other programs leave free: shared CPUs can be faster than fewer ones.
+fn on_all_cpus(facts: &Facts<'_>, teams: &[u32]) -> Option<Candidate> {
+    let usable = facts.usable;
+    if usable <= facts.cpus() || facts.threads() <= usable {
+        return None;
+    }
+    let sizes = if teams.is_empty() { vec![usable] } else { fitting(teams, usable) };
+    let value = sizes.iter().map(ToString::to_string).collect::<Vec<_>>().join(",");
+    let why = format!(
+        "{} for {}, which other programs use too: {value} on all of them",
+        plural(facts.threads(), "thread"),
+        plural(usable, "CPU")
+    );
+    let change = StartChange { bare: true, ..StartChange::variable("OMP_NUM_THREADS", value) };
+    Some(facts.candidate(change, why, None, 0.6))
 }
 
 /// Cores that other programs leave free, from the rule about sharing.
@@ -368,6 +467,8 @@ fn waiting(facts: &Facts<'_>) -> Vec<Candidate> {
     let program = ProgramFacts::of(&profile, facts.situation);
     let set = WAITING.iter().filter(|name| facts.variables.contains_key(**name));
     let variables: BTreeMap<String, Option<String>> = set.map(|name| ((*name).to_owned(), None)).collect();
+    let openmp = facts.profile.runtimes.iter().all(|runtime| runtime.is_openmp());
+    let short = facts.is_short() && !facts.ended_early && openmp;
     let policy = |word: &str, why: &str, usual: f64| {
         let setting = Setting::new().with(Knob::Wait, word).unwrap_or_default();
         let gain = program
@@ -376,7 +477,17 @@ fn waiting(facts: &Facts<'_>) -> Vec<Candidate> {
             .filter(|_| program.missing(true).is_empty());
         let gain = gain.filter(|_| !facts.has_teams_of_its_own());
         let gain = gain.and_then(|(now, then)| program.gain(&program.now(now), &program.now(then)));
-        let change = StartChange { setting, variables: variables.clone(), ..StartChange::default() };
+        let mut change = StartChange { setting, variables: variables.clone(), ..StartChange::default() };
+        // A variable also works without `trimtab run`, whose start counts in a short run.
+        let by_variable = match word {
+            "sleep" => Some("passive"),
+            "spin" => Some("active"),
+            _ => None,
+        };
+        if let Some(value) = by_variable.filter(|_| short) {
+            change.variables.insert("OMP_WAIT_POLICY".to_owned(), Some(value.to_owned()));
+            change.setting = Setting::new();
+        }
         facts.candidate(change, why.to_owned(), gain, usual)
     };
     let crowded = program.is_crowded() || facts.is_crowded();

@@ -3,23 +3,35 @@
 //! Unit: ratios of times, before over after: 2 is twice as fast. Problem: a few runs of each
 //! variant are noisy, and the fastest of several is partly fast by luck. Idea: a variant is advised
 //! only if the careful end of its interval is a gain, and if chance would not order the runs in
-//! this way. Among variants that are as fast, the simplest is advised.
+//! this way. Among variants that are as fast, the simplest is advised. Only variants that stayed in
+//! the race to its end are compared with each other, over the turns that they share.
+//!
+//! A race that asks after each turn whether a gain is certain finds one by chance sooner or later.
+//! Therefore chance is judged after planned numbers of turns only ([`LOOKS`]), each by one test
+//! that is chosen in advance, and the allowed error is divided among the looks and the variants.
 //!
 //! Properties: the advised variant ran, and was not rejected. Without a sure gain over the program
 //! as it is, nothing is advised.
 
-use super::entrant::{Entrant, Kind};
-use super::speedup::speedup;
+use super::entrant::{Entrant, Kind, leader};
+use super::speedup::{ratio, speedup};
+use crate::stats::Better;
 use crate::stats::comparison::rank_sum_chance;
-use crate::stats::{Better, SAMPLES_MIN};
+use crate::stats::paired::signed_rank_chance;
 use serde::Serialize;
 
 /// Share of the best time by which a simpler variant may be slower and still be preferred: 3 %.
 pub const SIMPLER_LOSS_MAX: f64 = 0.03;
 /// Gain from which a way that is not faster for certain is worth another look: 5 %.
 const WORTH_A_LOOK: f64 = 0.05;
-/// Chance alone may order the runs of an advised variant so at most once in this number of races.
+/// Of equally fast variants one is advised at most once in this number of races.
 pub const CHANCE_ODDS: f64 = 20.0;
+/// Numbers of turns after which chance is judged. Each look may use half of the error that those
+/// before it left, since few races have time for many turns.
+pub const LOOKS: [usize; 5] = [5, 8, 15, 30, 60];
+/// Turns up to which the order of all runs of two variants is judged, which says more where turns
+/// are few. With more, the runs of each turn are compared.
+const RANKED_TURNS_MAX: usize = 8;
 
 /// Conclusion of a race.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize)]
@@ -42,51 +54,59 @@ pub enum Choice {
 }
 
 /// Chooses the variant to use.
-pub fn choose(entrants: &[Entrant], seed: u64) -> Choice {
-    let measured: Vec<(usize, f64)> =
-        entrants.iter().enumerate().filter_map(|(at, one)| Some((at, one.median()?))).collect();
-    let Some(&(fastest, best)) = measured.iter().min_by(|one, other| one.1.total_cmp(&other.1)) else {
-        return Choice::Unknown;
-    };
+pub fn choose(entrants: &[Entrant]) -> Choice {
+    let Some(leader) = leader(entrants) else { return Choice::Unknown };
     let Some(plain) = entrants.iter().find(|one| one.kind == Kind::Plain) else { return Choice::Unknown };
     if plain.rejected.is_some() || plain.seconds.is_empty() && plain.stopped.is_none() {
         return Choice::Unknown;
     }
-    if plain.median().is_some_and(|own| own <= best * (1.0 + SIMPLER_LOSS_MAX)) {
+    // Returns the time of a variant over that of the fastest, of the same turns.
+    let behind = |one: &Entrant| {
+        let found = ratio(&one.seconds, &entrants[leader].seconds);
+        found.map_or(f64::INFINITY, |found| found.likely)
+    };
+    if entrants[leader].kind == Kind::Plain {
         return Choice::Keep;
     }
-    let sure = |at: usize| {
-        let one = &entrants[at];
-        speedup(plain, one, seed).is_some_and(|gain| gain.is_sure()) && !is_luck(plain, one, entrants.len())
-    };
+    // A run that was stopped takes longer than until then.
+    let least = plain.stopped.zip(entrants[leader].median()).map(|(stopped, fastest)| stopped / fastest);
+    let plain_behind = least.filter(|_| plain.seconds.is_empty()).unwrap_or_else(|| behind(plain));
+    if plain_behind <= 1.0 + SIMPLER_LOSS_MAX {
+        return Choice::Keep;
+    }
     // Of the variants that are as fast as the best, `trimtab run` without options is the simplest.
-    let mut order: Vec<(usize, f64)> = measured.clone();
-    let near = |time: f64| time <= best * (1.0 + SIMPLER_LOSS_MAX);
-    order.sort_by(|one, other| {
-        let key = |&(at, time): &(usize, f64)| match entrants[at].kind {
-            Kind::Run if near(time) => (0, time),
-            _ => (1, time),
-        };
-        let (one, other) = (key(one), key(other));
-        one.0.cmp(&other.0).then(one.1.total_cmp(&other.1))
-    });
-    let chosen = order.iter().map(|&(at, _)| at).find(|&at| entrants[at].kind != Kind::Plain && sure(at));
-    if let Some(entrant) = chosen {
+    let simplest = entrants
+        .iter()
+        .position(|one| one.kind == Kind::Run && one.is_open() && behind(one) <= 1.0 + SIMPLER_LOSS_MAX);
+    let mut rest: Vec<usize> = (0..entrants.len()).filter(|&at| entrants[at].is_open()).collect();
+    rest.sort_by(|&one, &other| behind(&entrants[one]).total_cmp(&behind(&entrants[other])));
+    let order = simplest.into_iter().chain([leader]).chain(rest);
+    let mut order = order.filter(|&at| entrants[at].kind != Kind::Plain);
+    if let Some(entrant) = order.find(|&at| is_sure(plain, &entrants[at], entrants.len())) {
         return Choice::Use { entrant };
     }
-    match plain.median() {
-        Some(own) if own <= best * (1.0 + WORTH_A_LOOK) => Choice::Keep,
-        _ => Choice::Unsure { entrant: fastest },
-    }
+    if plain_behind <= 1.0 + WORTH_A_LOOK { Choice::Keep } else { Choice::Unsure { entrant: leader } }
 }
 
-/// Returns whether chance could order the runs of both in this way. With few runs only the
-/// widened extremes decide.
+/// Returns whether a variant is faster than the program as it is, for certain, in a race of this
+/// number of variants.
+pub(super) fn is_sure(plain: &Entrant, one: &Entrant, compared: usize) -> bool {
+    speedup(plain, one).is_some_and(|gain| gain.is_sure()) && !is_luck(plain, one, compared)
+}
+
+/// Returns whether chance could order the runs of both in this way, in a race of this number of
+/// variants, by the turns of the last look that both share. Before the first look only the widened
+/// extremes decide.
 fn is_luck(plain: &Entrant, variant: &Entrant, compared: usize) -> bool {
     let (plain, variant) = (plain.times(), variant.times());
-    if plain.len().min(variant.len()) < SAMPLES_MIN {
-        return false;
-    }
-    let chance = rank_sum_chance(Better::Less, &plain, &variant);
-    chance * CHANCE_ODDS * compared.max(1) as f64 > 1.0
+    let shared = plain.len().min(variant.len());
+    let Some(look) = LOOKS.iter().rposition(|&turns| turns <= shared) else { return false };
+    let turns = LOOKS[look];
+    let (plain, variant) = (&plain[..turns], &variant[..turns]);
+    let chance = match turns {
+        ..=RANKED_TURNS_MAX => rank_sum_chance(Better::Less, plain, variant),
+        _ => signed_rank_chance(Better::Less, plain, variant),
+    };
+    let share = 0.5_f64.powi(look as i32 + 1) / compared.saturating_sub(1).max(1) as f64;
+    chance * CHANCE_ODDS > share
 }

@@ -8,6 +8,11 @@
 //! Properties: threads that sleep often, processes that began or ended during the window, and
 //! threads with unreadable switches give no diagnosis. Independent computing threads look the
 //! same: the trials tell the difference.
+//!
+//! A run without diagnosis may be slow for the same reason: threads that sleep often, or processes
+//! that come and go, also compete for CPUs. If it is crowded at [`UNDECIDED`], a trial in another
+//! way tells whether it is worth its end. This is judged once, so that a run which has gone on for
+//! longer is not ended.
 
 use crate::time::Span;
 use std::collections::BTreeMap;
@@ -22,6 +27,12 @@ pub const SAMPLES_MIN: usize = 4;
 pub const SLEEPS_PER_SECOND_MAX: f64 = 250.0;
 /// Share of the samples in which a thread has or wants a CPU.
 const RUNNING_SHARE_MIN: f64 = 0.75;
+/// Time at which a crowded run without diagnosis is compared with another way.
+pub const UNDECIDED: Span = Span::from_ms(3_000);
+/// Latest time of this comparison, and the most that the trial of the other way takes.
+pub const UNDECIDED_MAX: Span = Span::from_ms(4_000);
+/// Share of the samples of a crowded run in which more threads than CPUs wanted a CPU.
+const CROWDED_SHARE_MIN: f64 = 0.5;
 
 /// A thread in one sample.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -34,6 +45,8 @@ pub struct ThreadSample {
     pub running: bool,
     /// Number of its voluntary switches so far; `None` if they cannot be read.
     pub voluntary: Option<u64>,
+    /// Whether it has the name of a thread that serves a Java machine.
+    pub service: bool,
 }
 
 /// All threads of a program at one moment.
@@ -59,6 +72,22 @@ impl TreeSample {
         }
         all
     }
+}
+
+/// Returns the number of threads that wanted a CPU at the same time, if during the last [`WINDOW`]
+/// they were more than the CPUs half of the time. Only the first sample from [`UNDECIDED`] on gives
+/// an answer.
+pub fn undecided(samples: &[TreeSample], cpus: u32) -> Option<u32> {
+    let [.., before, last] = samples else { return None };
+    let is_first = before.at < UNDECIDED && (UNDECIDED..UNDECIDED_MAX).contains(&last.at);
+    if !is_first || cpus == 0 {
+        return None;
+    }
+    let window: Vec<usize> =
+        samples.iter().filter(|sample| last.at.less(sample.at) <= WINDOW).map(TreeSample::running).collect();
+    let crowded = window.iter().filter(|&&running| running > cpus as usize).count();
+    let enough = window.len() >= SAMPLES_MIN && crowded as f64 >= CROWDED_SHARE_MIN * window.len() as f64;
+    enough.then(|| window.into_iter().max().and_then(|most| u32::try_from(most).ok())).flatten()
 }
 
 /// Returns the number of threads that computed and hardly ever slept during the last [`WINDOW`], if
@@ -108,7 +137,7 @@ mod tests {
 
     /// Returns samples of this number of spinning threads each 0.25 s.
     fn spinning(threads: u32, samples: u64) -> Vec<TreeSample> {
-        let thread = |id| ThreadSample { id, process: 1, running: true, voluntary: Some(7) };
+        let thread = |id| ThreadSample { id, process: 1, running: true, voluntary: Some(7), service: false };
         (0..samples)
             .map(|at| TreeSample { at: Span::from_ms(250 * at), threads: (0..threads).map(thread).collect() })
             .collect()
@@ -176,8 +205,48 @@ mod tests {
     fn threads_are_counted_by_process() {
         let mut sample = spinning(3, 1).remove(0);
         sample.threads[1].process = 2;
-        sample.threads.push(ThreadSample { id: 9, process: 3, running: false, voluntary: None });
+        sample.threads.push(ThreadSample {
+            id: 9,
+            process: 3,
+            running: false,
+            voluntary: None,
+            service: false,
+        });
         assert_eq!(sample.by_process(), BTreeMap::from([(1, 2), (2, 1)]));
         assert_eq!(sample.running(), 3);
+    }
+
+    #[test]
+    fn a_crowd_that_sleeps_is_undecided_after_some_seconds() {
+        let sleepy = |samples: u64| {
+            let mut all = spinning(4, samples);
+            for (sample, at) in all.iter_mut().zip(0_u64..) {
+                for (thread, number) in sample.threads.iter_mut().zip(0_u64..) {
+                    thread.voluntary = Some(100_000 * at);
+                    // Every second time two of them sleep.
+                    thread.running = at % 2 == 0 || number < 2;
+                }
+            }
+            all
+        };
+        assert_eq!(crowd(&sleepy(14), 2), None);
+        assert_eq!(undecided(&sleepy(13), 2), Some(4), "3 s");
+        assert_eq!(undecided(&sleepy(12), 2), None, "2.75 s");
+        for samples in 14..100 {
+            assert_eq!(undecided(&sleepy(samples), 2), None, "it is judged once");
+        }
+        let mut late = sleepy(13);
+        late[12].at = UNDECIDED_MAX;
+        assert_eq!(undecided(&late, 2), None, "the watcher had no CPU for a second");
+        let mut seldom = sleepy(13);
+        seldom[8].threads.truncate(2);
+        assert_eq!(undecided(&seldom, 2), None, "two of five samples");
+        assert_eq!(undecided(&sleepy(13), 4), None, "each has a CPU");
+        assert_eq!(undecided(&sleepy(13), 0), None);
+        let mut quiet = sleepy(13);
+        for sample in &mut quiet[8..] {
+            sample.threads.truncate(2);
+        }
+        assert_eq!(undecided(&quiet, 2), None, "it was crowded before");
     }
 }

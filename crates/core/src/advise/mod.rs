@@ -53,7 +53,7 @@ use serde::Serialize;
 use std::fmt;
 
 pub use candidate::{Candidate, StartChange};
-pub use threads::fitting;
+pub use threads::{fitting, other_counts};
 
 /// Largest ratio of the worst to the best case of a gain that is printed as numbers.
 const RANGE_SHOWN_MAX: f64 = 4.0;

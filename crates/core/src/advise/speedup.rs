@@ -1,12 +1,14 @@
 //! Speedups: how much faster or slower a variant is than another, from a few runs of both.
 //!
-//! Unit: ratios of times, before over after: 2 is twice as fast. Properties: fewer than five runs
-//! of one of them have no bootstrap interval. Their extremes are taken, widened by a margin. A
-//! baseline that was stopped gives a lower bound only.
+//! Unit: ratios of times, before over after: 2 is twice as fast. Runs of the same turn are
+//! compared, because other programs affect both of them ([`crate::stats::paired`]). Properties:
+//! fewer than five turns have no such interval. The extremes of all runs are taken, widened by a
+//! margin. A baseline that was stopped gives a lower bound only.
 
 use super::GAIN_LEAST;
 use super::entrant::Entrant;
-use crate::stats::ratio_of_medians;
+use crate::stats::median;
+use crate::stats::paired::ratio_of_pairs;
 use serde::Serialize;
 use std::fmt;
 
@@ -20,7 +22,8 @@ const MARGINS: [f64; 3] = [1.35, 1.20, 1.08];
 pub struct Speedup {
     /// Careful end.
     pub low: f64,
-    /// Ratio of the medians; for a baseline that was stopped, a lower bound.
+    /// Middle ratio of the turns; for few runs that of the medians, and for a baseline that was
+    /// stopped a lower bound.
     pub likely: f64,
     /// Favourable end; `None` if the baseline was stopped before its end.
     pub high: Option<f64>,
@@ -83,10 +86,10 @@ pub(super) struct Ratio {
     pub high: f64,
 }
 
-/// Returns the ratio of the medians of two variants with its interval: by the bootstrap, or for
-/// fewer runs from the extremes.
-pub(super) fn ratio(above: &[f64], below: &[f64], seed: u64) -> Option<Ratio> {
-    let estimate = ratio_of_medians(above, below, seed)?;
+/// Returns the ratio of two variants with its interval: from runs of the same turn, or for fewer
+/// runs that of the medians, from the extremes.
+pub(super) fn ratio(above: &[f64], below: &[f64]) -> Option<Ratio> {
+    let estimate = ratio_of_pairs(above, below)?;
     if let Some(interval) = estimate.interval {
         return Some(Ratio { low: interval.low, likely: estimate.median, high: interval.high });
     }
@@ -95,18 +98,19 @@ pub(super) fn ratio(above: &[f64], below: &[f64], seed: u64) -> Option<Ratio> {
     let highest = |all: &[f64]| all.iter().copied().fold(0.0, f64::max);
     Some(Ratio {
         low: lowest(above) / highest(below) / margin,
-        likely: estimate.median,
+        likely: median(above)? / median(below)?,
         high: highest(above) / lowest(below) * margin,
     })
 }
 
 /// Returns the speedup of a variant over a baseline; `None` without runs that count.
-pub fn speedup(baseline: &Entrant, variant: &Entrant, seed: u64) -> Option<Speedup> {
+pub fn speedup(baseline: &Entrant, variant: &Entrant) -> Option<Speedup> {
     if baseline.rejected.is_some() || variant.rejected.is_some() || variant.seconds.is_empty() {
         return None;
     }
     if let Some(stopped) = baseline.stopped.filter(|_| baseline.seconds.is_empty()) {
-        // A baseline that was stopped takes longer than that.
+        // A baseline that was stopped takes longer than that, unless it once took less.
+        let stopped = baseline.known.map_or(stopped, |known| stopped.min(known));
         let slowest = variant.seconds.iter().copied().fold(0.0, f64::max);
         let margin = MARGINS[variant.seconds.len().clamp(1, MARGINS.len()) - 1];
         let low = stopped / (slowest * margin);
@@ -116,7 +120,7 @@ pub fn speedup(baseline: &Entrant, variant: &Entrant, seed: u64) -> Option<Speed
             high: None,
         });
     }
-    let found = ratio(&baseline.times(), &variant.times(), seed)?;
+    let found = ratio(&baseline.times(), &variant.times())?;
     // The time of a run that was stopped is a lower bound, so the upper end is not known.
     let high = if baseline.stopped.is_some() { None } else { Some(found.high) };
     Some(Speedup { low: found.low, likely: found.likely, high })

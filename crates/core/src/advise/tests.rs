@@ -484,12 +484,104 @@ mod proposed {
             variable: "OPENBLAS_NUM_THREADS".to_owned(),
             processes: 4,
             threads: 2,
+            service: 0,
+            workers: 2,
         };
         let profile = Profile { cpus: 2, workers: 8, wall: Span::from_ms(4_900), ..Profile::default() };
         let case = Case { profile, libraries: vec![library], processes: 4, computing: 8, ..base() };
         let candidates = case.candidates();
         assert_eq!(case.ways()[0], "OPENBLAS_NUM_THREADS=1");
         assert!(candidates[0].why.contains("OpenBLAS 0.3.30: 2 threads in each of 4 processes"));
+    }
+
+    #[test]
+    fn pools_of_runtimes_are_bounded_by_the_means_that_each_has() {
+        let library = |name: &str, variable: &str, threads| Library {
+            name: name.to_owned(),
+            variable: variable.to_owned(),
+            processes: 1,
+            threads,
+            workers: threads,
+            ..Library::default()
+        };
+        let case = |library: Library, others: f64| Case {
+            profile: Profile { cpus: 2, workers: 2, wall: Span::from_ms(4_900), ..Profile::default() },
+            situation: Situation { others: Some(others), ..alone() },
+            computing: library.threads,
+            libraries: vec![library],
+            variables: vec![("JAVA_TOOL_OPTIONS", "-Xmx1g")],
+            ..base()
+        };
+        let java = || library("Java", "JAVA_TOOL_OPTIONS", 6);
+        let bounded = |count: u32| format!("JAVA_TOOL_OPTIONS=-Xmx1g -XX:ActiveProcessorCount={count}");
+        assert_eq!(case(java(), 0.0).ways()[0], bounded(2));
+        // Where the user says how many processors there are, another option changes nothing.
+        let told = Case { command: "java -XX:ActiveProcessorCount=6 App", ..case(java(), 0.0) };
+        assert_eq!(told.ways(), Vec::<String>::new());
+        let stronger = vec![("_JAVA_OPTIONS", "-Xmx1g -XX:ActiveProcessorCount=6")];
+        assert_eq!(Case { variables: stronger, ..case(java(), 0.0) }.ways(), Vec::<String>::new());
+        // Six threads ran, of which five collected at that moment; later there were two workers.
+        let collects = Library { service: 5, workers: 2, ..java() };
+        assert_eq!(case(collects, 0.0).ways(), Vec::<String>::new());
+        // Beside another program one CPU is free.
+        let ways = case(java(), 0.9).ways();
+        assert!(ways.contains(&bounded(1)), "{ways:?}");
+        let go = case(library("Go", "GOMAXPROCS", 2), 0.9).ways();
+        assert!(go.contains(&"GOMAXPROCS=1".to_owned()), "{go:?}");
+        // TBB has no variable; its mask decides.
+        let tbb = case(library("TBB", "", 2), 0.9).ways();
+        assert!(tbb.contains(&"cores=1".to_owned()), "{tbb:?}");
+        // Each thread has a CPU, and no other program works.
+        // A third thread of Go serves the runtime.
+        for alone in [library("Go", "GOMAXPROCS", 3), library("TBB", "", 2)] {
+            assert_eq!(case(alone, 0.0).ways(), Vec::<String>::new());
+        }
+    }
+
+    #[test]
+    fn all_cpus_are_tried_where_trimtab_would_take_those_that_others_leave_free() {
+        let case = |cpus: u32| Case {
+            profile: long(Profile { cpus, ..meets(4, 100, "") }),
+            situation: Situation { cpus, others: Some(0.9), ..alone() },
+            variables: vec![("OMP_NUM_THREADS", "4")],
+            computing: 4,
+            ..base()
+        };
+        let one = case(1).ways();
+        assert!(one.contains(&"OMP_NUM_THREADS=2 bare".to_owned()), "{one:?}");
+        assert!(!case(2).ways().iter().any(|way| way.ends_with("bare")));
+        let nested = Case {
+            situation: Situation { cpus: 1, others: Some(0.9), teams: vec![2, 2], ..alone() },
+            variables: vec![("OMP_NUM_THREADS", "2,2")],
+            ..case(1)
+        };
+        let ways = nested.ways();
+        assert!(ways.contains(&"OMP_NUM_THREADS=2,1 bare".to_owned()), "{ways:?}");
+    }
+
+    #[test]
+    fn short_programs_are_also_started_without_trimtab_in_their_best_ways() {
+        let short = |ms: u64| Case {
+            profile: Profile { wall: Span::from_ms(ms), ..meets(4, 100, "") },
+            variables: vec![("OMP_NUM_THREADS", "4")],
+            computing: 4,
+            ..base()
+        };
+        let at = |ways: &[String], way: &str| ways.iter().position(|one| one == way);
+        // `trimtab run` makes two of the four threads by itself, so two are tried without it.
+        let tiny = short(40).ways();
+        assert!(at(&tiny, "OMP_NUM_THREADS=2 bare").is_some(), "{tiny:?}");
+        assert_eq!(tiny.iter().filter(|way| way.ends_with(" bare")).count(), 2, "{tiny:?}");
+        // In a tiny run a start without trimtab is tried before the same with it, else after it.
+        for (ms, first) in [(40, true), (400, false)] {
+            let ways = short(ms).ways();
+            let both =
+                ways.iter().filter_map(|way| Some((at(&ways, way)?, at(&ways, &format!("{way} bare"))?)));
+            let both: Vec<(usize, usize)> = both.collect();
+            assert!(!both.is_empty(), "{ways:?}");
+            assert!(both.iter().all(|(with, without)| (without < with) == first), "{ways:?}");
+        }
+        assert!(short(5_000).ways().iter().all(|way| !way.contains("bare")));
     }
 
     #[test]
@@ -556,6 +648,7 @@ mod proposed {
             let teams = if teams.len() > 1 { teams } else { Vec::new() };
             let library = Library {
                 name: "MKL".to_owned(), version: None, variable: "MKL_NUM_THREADS".to_owned(), processes, threads: 3,
+                service: 0, workers: 3,
             };
             let case = Case {
                 profile,
@@ -574,9 +667,11 @@ mod proposed {
                 prop_assert!(one.change != StartChange::default());
                 prop_assert!(!one.change.variables.contains_key("OMP_THREAD_LIMIT"));
                 for (name, value) in &one.change.variables {
-                    let Some(value) = value else { continue };
+                    let Some(value) = value.as_ref().filter(|_| name.ends_with("_NUM_THREADS")) else { continue };
                     let product: u32 = value.split(',').map(|size| size.parse::<u32>().unwrap()).product();
-                    prop_assert!((1..=cpus).contains(&product), "{name}={value} on {cpus}");
+                    // Without `trimtab run` the program has two CPUs.
+                    let most = if one.change.bare { cpus.max(2) } else { cpus };
+                    prop_assert!((1..=most).contains(&product), "{name}={value} on {cpus}");
                 }
                 let count = one.change.setting.number(Knob::Threads).unwrap_or(1.0);
                 prop_assert!(count >= 1.0 && count <= f64::from(cpus));

@@ -68,6 +68,40 @@ fn fewest(known: &ProgramFacts<'_>) -> u32 {
     }
 }
 
+/// Returns other values than this one of `OMP_NUM_THREADS` that fit the CPUs: counts, or for nested
+/// teams shapes with outer or inner teams first.
+///
+/// # Examples
+/// ```
+/// use trimtab_core::advise::other_counts;
+///
+/// assert_eq!(other_counts("8", 4), ["4", "2", "1"]);
+/// assert_eq!(other_counts("4,4", 4), ["4,1", "1,4", "2,2", "1,1"]);
+/// assert!(other_counts("all", 4).is_empty());
+/// ```
+pub fn other_counts(value: &str, cpus: u32) -> Vec<String> {
+    let sizes: Option<Vec<u32>> = value.split(',').map(|size| size.trim().parse().ok()).collect();
+    let Some(sizes) = sizes.filter(|sizes| sizes.iter().all(|&size| size > 0)) else { return Vec::new() };
+    let cpus = cpus.max(1);
+    let half = cpus.div_ceil(2);
+    let shapes = if let [_] = sizes[..] {
+        vec![vec![cpus], vec![half], vec![1]]
+    } else {
+        let turned: Vec<u32> = sizes.iter().rev().copied().collect();
+        let inner = fitting(&turned, cpus).into_iter().rev().collect();
+        let halves = fitting(&sizes.iter().map(|&size| size.min(half)).collect::<Vec<_>>(), cpus);
+        vec![fitting(&sizes, cpus), inner, halves, vec![1; sizes.len()]]
+    };
+    let mut all: Vec<String> = Vec::new();
+    for shape in shapes.iter().filter(|shape| **shape != sizes) {
+        let text = shape.iter().map(ToString::to_string).collect::<Vec<_>>().join(",");
+        if !all.contains(&text) {
+            all.push(text);
+        }
+    }
+    all
+}
+
 /// Returns nested teams of at most those sizes, outermost first, that together have at most as many
 /// threads as there are CPUs. Outer teams are kept before inner ones, since each opening of an
 /// inner team costs time.

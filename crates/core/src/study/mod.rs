@@ -50,6 +50,8 @@ pub enum Family {
     Pipeline,
     /// Threads that each open a team: several zones at once.
     Zones,
+    /// Any command of the user.
+    Command,
 }
 
 /// Runtime of the threads or ranks: a [`runtimes::Runtime`], and for teams the kind of ranks.
@@ -69,10 +71,12 @@ pub enum Runtime {
     TeamThread,
     /// A team of this project with processes as ranks.
     TeamProcess,
+    /// Any, of a command of the user: it is told OpenMP's variables.
+    Any,
 }
 
 impl Runtime {
-    /// All runtimes, in the order of tables.
+    /// All runtimes whose programs are known, in the order of tables.
     pub const ALL: [Self; 6] =
         [Self::Libgomp, Self::Libomp, Self::OpenMpi, Self::Mpich, Self::TeamThread, Self::TeamProcess];
 
@@ -85,13 +89,14 @@ impl Runtime {
             Self::Mpich => "mpich",
             Self::TeamThread => "team-thread",
             Self::TeamProcess => "team-process",
+            Self::Any => "any",
         }
     }
 
     /// Returns the runtime without the kind of ranks.
     pub const fn runtime(self) -> runtimes::Runtime {
         match self {
-            Self::Libgomp => runtimes::Runtime::Libgomp,
+            Self::Libgomp | Self::Any => runtimes::Runtime::Libgomp,
             Self::Libomp => runtimes::Runtime::Libomp,
             Self::OpenMpi => runtimes::Runtime::OpenMpi,
             Self::Mpich => runtimes::Runtime::Mpich,

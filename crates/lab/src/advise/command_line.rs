@@ -196,17 +196,26 @@ fn threads_of(
     }
 }
 
-/// Quotes words so that a shell reads the same words.
+/// Quotes words so that a shell reads the same words. Of an assignment only the value is quoted: a
+/// shell takes a quoted name for a command.
 pub(super) fn quoted(words: &[String]) -> String {
     let plain = |letter: char| letter.is_ascii_alphanumeric() || "_-./=,:+@%^".contains(letter);
-    let one = |word: &String| {
+    let one = |word: &str| {
         if !word.is_empty() && word.chars().all(plain) {
-            word.clone()
+            word.to_owned()
         } else {
             format!("'{}'", word.replace('\'', r"'\''"))
         }
     };
-    words.iter().map(one).collect::<Vec<_>>().join(" ")
+    let is_name = |name: &str| {
+        name.chars().all(|letter| letter.is_ascii_alphanumeric() || letter == '_')
+            && name.starts_with(|first: char| first.is_ascii_alphabetic() || first == '_')
+    };
+    let each = |word: &String| match word.split_once('=') {
+        Some((name, value)) if is_name(name) && !value.is_empty() => format!("{name}={}", one(value)),
+        _ => one(word),
+    };
+    words.iter().map(each).collect::<Vec<_>>().join(" ")
 }
 
 #[cfg(test)]
@@ -281,9 +290,14 @@ mod tests {
 
     #[test]
     fn a_shell_reads_the_words_that_were_meant() {
-        let words = ["a b", "", "it's", "$HOME", "--x=1,2", "é"].map(str::to_owned);
+        let words =
+            ["a b", "", "it's", "$HOME", "--x=1,2", "é", "A_1=b c", "=x y", "a-b=c d"].map(str::to_owned);
         let script = format!("printf '%s\\n' {}", quoted(&words));
         let said = std::process::Command::new("sh").args(["-c", &script]).output().unwrap();
         assert_eq!(String::from_utf8(said.stdout).unwrap().lines().collect::<Vec<_>>(), words);
+        // An assignment stays one.
+        let script = quoted(&["WORDS=a 'b".to_owned(), "printenv".to_owned(), "WORDS".to_owned()]);
+        let said = std::process::Command::new("sh").args(["-c", &script]).output().unwrap();
+        assert_eq!(String::from_utf8(said.stdout).unwrap(), "a 'b\n");
     }
 }

@@ -69,7 +69,8 @@ pub(super) fn rules(asked: Option<Span>, first: Span, ended_early: bool) -> Rule
     let budget = asked.unwrap_or(usual);
     let limit_first =
         if ended_early { budget.times(FIRST_PART) } else { first.times(FIRST_FACTOR).max(FIRST_LIMIT_MIN) };
-    Rules { budget, limit_first, seed: SEED }
+    let known = (!ended_early).then_some(first);
+    Rules { budget, limit_first, known, seed: SEED }
 }
 
 /// Runs the trials of these ways to start the program: as it is, by `trimtab run`, and others, best
@@ -111,13 +112,13 @@ fn tested(trials: &Trials, race: &Race, lines: &[CommandLine], rules: Rules) -> 
         why: String::new(),
         predicted: None,
         time: estimate(&entrant.seconds, rules.seed),
-        faster: if entrant.kind == Kind::Plain { None } else { speedup(plain, entrant, rules.seed) },
+        faster: if entrant.kind == Kind::Plain { None } else { speedup(plain, entrant) },
         entrant: entrant.clone(),
     });
     Tested {
         budget: rules.budget,
         spent: race.spent(),
-        choice: choose(entrants, rules.seed),
+        choice: choose(entrants),
         variants: variants.collect(),
     }
 }

@@ -1,10 +1,10 @@
 //! The first run: profiled, watched for the threads of its processes, and ended early if they show
-//! the cause already.
+//! the cause already, or if another way to start the program may be much faster.
 
 use super::run_facts::{self, RunFacts};
 use super::tree;
 use anyhow::{Context, Result, bail};
-use rustix::fs::{FileType, fstat};
+use rustix::fs::{FileType, fstat, tell};
 use rustix::process::{Pid, Signal, kill_process};
 use rustix::stdio::{dup2_stdin, stdin};
 use std::fs::File;
@@ -42,6 +42,16 @@ pub(super) struct ThreadFindings {
     pub computing: u32,
     /// Number of threads that hardly ever slept, if the run was ended for that.
     pub ended_early: Option<u32>,
+    /// Number of threads that wanted a CPU, if the run was ended because they were more than the
+    /// CPUs for some seconds.
+    pub undecided: Option<u32>,
+}
+
+impl ThreadFindings {
+    /// Returns whether the run was ended before its end.
+    pub(super) fn was_ended(&self) -> bool {
+        self.ended_early.is_some() || self.undecided.is_some()
+    }
 }
 
 /// The result of the first run.
@@ -51,6 +61,8 @@ pub(super) struct FirstRun {
     pub watched: ThreadFindings,
     pub status: ExitStatus,
     pub interrupt: Interrupt,
+    /// Place in the input at which it began, in bytes; 0 if the input is no file.
+    pub input_at: u64,
 }
 
 /// Runs the program once.
@@ -63,6 +75,7 @@ pub(super) fn first_run(world: &World, args: &AdviseArgs) -> Result<FirstRun> {
         same_input()?;
     }
     let setting = args.set.clone().unwrap_or_default();
+    let input_at = tell(stdin()).unwrap_or(0);
     let before = run_facts::begin(world, args, &setting)?;
     let run = ProfileArgs {
         place: before.place(),
@@ -93,7 +106,7 @@ pub(super) fn first_run(world: &World, args: &AdviseArgs) -> Result<FirstRun> {
     interrupt.ended();
     let (profile, status) = done?;
     let facts = before.end(world, args);
-    Ok(FirstRun { profile, facts, watched, status, interrupt })
+    Ok(FirstRun { profile, facts, watched, status, interrupt, input_at })
 }
 
 /// Refuses to measure inside a run.
@@ -148,7 +161,10 @@ impl Watch {
                 samples.remove(0);
             }
             watched.ended_early = early::crowd(&samples, self.cpus).filter(|_| self.ends_early);
-            if watched.ended_early.is_some() {
+            if watched.ended_early.is_none() {
+                watched.undecided = early::undecided(&samples, self.cpus).filter(|_| self.ends_early);
+            }
+            if watched.was_ended() {
                 self.end(root, ends);
                 break;
             }

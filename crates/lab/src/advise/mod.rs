@@ -19,18 +19,22 @@ use command_line::{CommandLine, change_of};
 use compare::{Tested, compare, rules};
 use first_run::{FirstRun, ThreadFindings, first_run};
 use run_facts::RunFacts;
+use rustix::fs::{SeekFrom, seek};
+use rustix::stdio::stdin;
 use serde::Serialize;
 use std::collections::BTreeMap;
 use std::io::Read;
-use std::os::unix::process::ExitStatusExt;
+use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::path::Path;
-use std::process::ExitStatus;
+use std::process::{Command, ExitStatus};
 use trial::Trials;
 use trimtab_cli::args::AdviseArgs;
 use trimtab_cli::profile;
 use trimtab_core::advise::candidates::{Facts, propose};
 use trimtab_core::advise::choice::Choice;
+use trimtab_core::advise::early::UNDECIDED_MAX;
 use trimtab_core::advise::libraries::Library;
+use trimtab_core::advise::race::Outcome;
 use trimtab_core::advise::{Advice, Candidate, Conclusion, Situation, StartChange, Topic, advise, together};
 use trimtab_core::place::waiting::Yield;
 use trimtab_core::profile::Profile;
@@ -39,6 +43,7 @@ use trimtab_core::time::Span;
 use trimtab_core::topology::Machine;
 use trimtab_front::diagnostics::{self as say, Volume};
 use trimtab_front::exit::{self, Exit};
+use trimtab_front::interrupt::Interrupt;
 use trimtab_front::machine::Which;
 use trimtab_front::process_env::World;
 use trimtab_front::sibling::{self, TRIMTAB};
@@ -48,6 +53,8 @@ use trimtab_linux::sys::slice;
 
 /// Schema of the JSON document.
 const SCHEMA: &str = "trimtab.advice/2";
+/// Expected ratio up to which the best candidate is tried before `trimtab run`.
+const PROMISING: f64 = 0.5;
 /// Largest profile file in bytes.
 const PROFILE_BYTES_MAX: u64 = 1 << 20;
 
@@ -66,6 +73,9 @@ struct AdviceReport<'a> {
     cautions: &'a [String],
     /// Number of threads that hardly ever slept, if the first run was ended for that.
     ended_early: Option<u32>,
+    /// Number of threads that wanted a CPU, if the first run was ended for that and another way
+    /// took less time.
+    outrun: Option<u32>,
     /// Largest numbers of threads and of processes that computed at once; `None` if not watched.
     computing: Option<u32>,
     processes: Option<u32>,
@@ -115,18 +125,21 @@ fn from_file(world: &World, args: &AdviseArgs) -> Result<u8> {
 fn from_runs(world: &World, args: &AdviseArgs) -> Result<u8> {
     let (machine, _) = Which::Live.load(world)?;
     let trimtab = sibling::find(TRIMTAB)?;
-    let FirstRun { profile, facts, watched, status, interrupt } = first_run(world, args)?;
+    let FirstRun { profile, facts, watched, status, interrupt, input_at } = first_run(world, args)?;
     let judged = Judged::of(world, args, &machine, &profile, &facts);
-    let failed = failure(status).filter(|_| watched.ended_early.is_none());
+    let failed = failure(status).filter(|_| !watched.was_ended());
     let tested = if failed.is_some() || args.once || interrupt.came().is_some() {
         None
     } else {
         let candidates = judged.candidates(world, args, &machine, &profile, &watched);
         let trials = Trials::begin(trimtab, world.proc(), args.command.clone())?;
-        let rules = rules(args.budget, profile.wall, watched.ended_early.is_some());
         let run = CommandLine::of(args, &StartChange::default());
         let others = candidates.iter().map(|one| CommandLine::of(args, &one.change));
         let lines: Vec<CommandLine> = [CommandLine::plain(), run].into_iter().chain(others).collect();
+        if watched.undecided.is_some() && !outran(&trials, &lines, &candidates, profile.wall, &interrupt)? {
+            return Err(to_the_end(input_at));
+        }
+        let rules = rules(args.budget, profile.wall, watched.was_ended());
         let mut tested = compare(&trials, rules, &lines, &interrupt)?;
         tested.explain(&candidates);
         Some(tested)
@@ -141,6 +154,54 @@ fn from_runs(world: &World, args: &AdviseArgs) -> Result<u8> {
         return Ok(exit::FAILED);
     }
     Ok(if document.run.is_none() { exit::NO } else { exit::DONE })
+}
+
+/// Returns whether another way ends within the time of the first run, which was ended, and within
+/// some seconds: the best candidate, if much is expected of it, or `trimtab run`. True if the user
+/// stopped it.
+fn outran(
+    trials: &Trials,
+    lines: &[CommandLine],
+    candidates: &[Candidate],
+    limit: Span,
+    interrupt: &Interrupt,
+) -> Result<bool> {
+    let limit = limit.min(UNDECIDED_MAX);
+    let promising = candidates.first().is_some_and(|first| first.expected <= PROMISING);
+    let ways = promising.then_some(2).into_iter().chain([1]);
+    for line in ways.filter_map(|at| lines.get(at)) {
+        match trials.run(line, limit.into(), interrupt)? {
+            Some(Outcome::Ended { .. }) | None => return Ok(true),
+            Some(Outcome::Stopped { .. } | Outcome::Rejected { .. }) => {}
+        }
+    }
+    Ok(false)
+}
+
+/// Starts this command again, with the first run to its end. `input_at` is the place in the input
+/// file at which it began, since the run that was ended has read a part. Returns only if that
+/// fails.
+fn to_the_end(input_at: u64) -> anyhow::Error {
+    if let Err(error) = seek(stdin(), SeekFrom::Start(input_at)) {
+        return anyhow::Error::new(error).context("the input cannot be read again from its beginning");
+    }
+    say::notice(
+        Volume::Normal,
+        "the first run was ended, because more threads than CPUs wanted a CPU for some seconds; no other way ends sooner, so it now runs to its end (--complete)",
+    );
+    let mut words = Vec::new();
+    for word in std::env::args_os().skip(1) {
+        let is_command = word == "advise" && !words.contains(&word);
+        words.push(word);
+        if is_command {
+            words.push("--complete".into());
+        }
+    }
+    match std::env::current_exe() {
+        Ok(own) => anyhow::Error::new(Command::new(own).args(words).exec())
+            .context("cannot start trimtab advise again"),
+        Err(error) => anyhow::Error::new(error).context("cannot find this program"),
+    }
 }
 
 /// Prints the answer.
@@ -194,7 +255,7 @@ impl Judged {
             libraries: &watched.libraries,
             processes: watched.processes,
             computing: watched.computing,
-            ended_early: watched.ended_early.is_some(),
+            ended_early: watched.was_ended(),
             usable: u32::try_from(std::thread::available_parallelism().map_or(1, usize::from))
                 .unwrap_or(u32::MAX),
             nodes: u32::try_from(machine.nodes().len()).unwrap_or(u32::MAX),
@@ -234,6 +295,7 @@ impl Judged {
             run,
             cautions,
             ended_early: watched.ended_early,
+            outrun: watched.undecided,
             computing: (watched.computing > 0).then_some(watched.computing),
             processes: (watched.processes > 0).then_some(watched.processes),
             libraries: &watched.libraries,

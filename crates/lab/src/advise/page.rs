@@ -74,6 +74,14 @@ fn headline(out: &mut String, document: &AdviceReport<'_>) {
             plural(u64::from(document.cpus), "CPU"),
         );
     }
+    if let Some(threads) = document.outrun {
+        let _ = write!(
+            out,
+            "\nThe first run was ended: {} wanted {} for some seconds, and another way took less time.",
+            plural(u64::from(threads), "thread"),
+            plural(u64::from(document.cpus), "CPU"),
+        );
+    }
     for library in document.libraries {
         let _ = write!(out, "\n{}.", library.words());
     }
@@ -113,8 +121,13 @@ fn row(out: &mut String, name: &str, variant: &Variant) {
     out.push('\n');
 }
 
-/// Returns the best candidate.
+/// Returns the best candidate: the chosen one, or that with the lowest median.
 fn best(tested: &Tested) -> Option<usize> {
+    if let Choice::Use { entrant } | Choice::Unsure { entrant } = tested.choice
+        && entrant >= 2
+    {
+        return Some(entrant);
+    }
     let candidates = tested.variants.iter().enumerate().skip(2);
     let measured = candidates.filter_map(|(at, variant)| Some((at, variant.entrant.median()?)));
     measured.min_by(|one, other| one.1.total_cmp(&other.1)).map(|(at, _)| at)

@@ -5,8 +5,9 @@ use std::collections::BTreeMap;
 use std::path::Path;
 use std::time::{Duration, Instant};
 use trimtab_core::advise::early::{ThreadSample, TreeSample};
-use trimtab_core::advise::libraries::{self, Library};
+use trimtab_core::advise::libraries::{self, JAVA, Library};
 use trimtab_linux::process::{self, Pid, StartTime, State, threads};
+use trimtab_linux::program::Program;
 
 /// Time that a tree has to end after SIGKILL: a process in a system call of a device ends late.
 const KILL_TIME_MAX: Duration = Duration::from_secs(5);
@@ -59,7 +60,14 @@ pub(super) fn sample(proc: &Path, processes: &[Pid], at: Duration) -> TreeSample
             let Ok(stat) = process::thread_stat(proc, process, thread) else { continue };
             let running = stat.state == State::Running;
             let voluntary = voluntary(proc, process, thread.0);
-            sample.threads.push(ThreadSample { id: thread.0, process: process.0, running, voluntary });
+            let service = libraries::is_java_service(&stat.comm);
+            sample.threads.push(ThreadSample {
+                id: thread.0,
+                process: process.0,
+                running,
+                voluntary,
+                service,
+            });
         }
     }
     sample
@@ -83,7 +91,7 @@ impl Libraries {
     /// Takes in a sample: examines processes that compute.
     pub(super) fn take(&mut self, proc: &Path, sample: &TreeSample) {
         let computing = sample.by_process();
-        let mut together: BTreeMap<&'static str, (u32, u32)> = BTreeMap::new();
+        let mut together: BTreeMap<&'static str, [u32; 4]> = BTreeMap::new();
         for (&process, &threads) in &computing {
             // A process that has just begun has not mapped all of its libraries.
             let known = self.of.entry(process).or_default();
@@ -91,21 +99,26 @@ impl Libraries {
                 *known = mapped(proc, process);
             }
             for (library, file) in known.iter() {
-                let count = together.entry(library.name).or_default();
-                *count = (count.0 + 1, count.1.max(threads));
+                let service = if library.name == JAVA { service_threads(sample, process) } else { 0 };
+                let [processes, most, most_service, workers] = together.entry(library.name).or_default();
+                *processes += 1;
+                *most = threads.max(*most);
+                *most_service = service.max(*most_service);
+                *workers = threads.saturating_sub(service).max(*workers);
                 self.found.entry(library.name).or_insert_with(|| Library {
                     name: library.name.to_owned(),
-                    version: version(library.mark, Path::new(file)),
+                    version: version(library, Path::new(file)),
                     variable: library.variable.to_owned(),
-                    processes: 0,
-                    threads: 0,
+                    ..Library::default()
                 });
             }
         }
-        for (name, (processes, threads)) in together {
+        for (name, [processes, threads, service, workers]) in together {
             if let Some(library) = self.found.get_mut(name) {
                 library.processes = library.processes.max(processes);
                 library.threads = library.threads.max(threads);
+                library.service = library.service.max(service);
+                library.workers = library.workers.max(workers);
             }
         }
     }
@@ -116,7 +129,14 @@ impl Libraries {
     }
 }
 
-/// Returns the known libraries that a process has mapped, with their files.
+/// Returns the number of running threads of a process that serve a Java machine.
+fn service_threads(sample: &TreeSample, process: u32) -> u32 {
+    let serves = |thread: &&ThreadSample| thread.process == process && thread.running && thread.service;
+    u32::try_from(sample.threads.iter().filter(serves).count()).unwrap_or(u32::MAX)
+}
+
+/// Returns the known libraries that a process has mapped, with their files. The runtime of a Go
+/// program is in its own file.
 fn mapped(proc: &Path, process: u32) -> Vec<(&'static libraries::Known, String)> {
     let maps = std::fs::read_to_string(proc.join(format!("{process}/maps"))).unwrap_or_default();
     let mut all: Vec<(&'static libraries::Known, String)> = Vec::new();
@@ -125,15 +145,26 @@ fn mapped(proc: &Path, process: u32) -> Vec<(&'static libraries::Known, String)>
         let known = libraries::known(file).filter(|known| all.iter().all(|(one, _)| one != known));
         all.extend(known.map(|known| (known, path.to_owned())));
     }
+    let own = proc.join(format!("{process}/exe"));
+    let is_go =
+        || Program::look(&own, None).is_ok_and(|program| program.binary.is_some_and(|binary| binary.go));
+    if all.is_empty() && is_go() {
+        all.push((&libraries::GO, own.to_string_lossy().into_owned()));
+    }
     all
 }
 
-fn version(mark: &str, path: &Path) -> Option<String> {
+/// Returns the version that the file of a library, or of a Go program, tells.
+fn version(library: &libraries::Known, path: &Path) -> Option<String> {
     let small = std::fs::metadata(path).is_ok_and(|data| data.len() <= LIBRARY_BYTES_MAX);
-    if mark.is_empty() || !small {
+    if !small || library.mark.is_empty() && *library != libraries::GO {
         return None;
     }
-    libraries::version(mark, &std::fs::read(path).ok()?)
+    let contents = std::fs::read(path).ok()?;
+    if *library == libraries::GO {
+        return libraries::go(&contents).flatten();
+    }
+    libraries::version(library.mark, &contents)
 }
 
 /// Returns these processes with their starts, which tell them from later ones of the same number.

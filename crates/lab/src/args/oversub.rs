@@ -57,6 +57,11 @@ pub struct OversubArgs {
     pub cross: bool,
     /// Pairs of programs to run at once, as in cg+ep, or none. Default: cg+ep, ep+ep and
     /// lu+barriers-10ms.
+    ///
+    /// Any two commands, with " + " between them: "./a 1 + ./b 2". They are split at blanks, must
+    /// not contain a comma, run without input, and their output is dropped; their times are those
+    /// from start to end. A number of threads is set by OMP_NUM_THREADS, by default one thread per
+    /// core. With commands no program runs alone, except as a baseline, unless --kernels names it.
     #[arg(long, value_name = "LIST", value_delimiter = ',')]
     pub pairs: Option<Vec<ProgramPair>>,
     /// Threads per core of the two programs of a pair: equal as in 1:1, or unequal as in 1:4.
@@ -119,6 +124,7 @@ const EXAMPLES: &str = "Examples:\n  trimtab bench oversub --quick              
     trimtab bench oversub --kernels lu-flags,lu-mz --class S --pairs none --limit 200   the programs that slow down most\n  \
     trimtab bench oversub --kernels cg --runtimes libgomp,libomp --waits keep,spin,sleep --pairs none\n  \
     trimtab bench oversub --pairs cg+ep --mixes 1:1,1:4 --kernels cg --per-core 1   sharing against partitioning\n  \
+    trimtab bench oversub --pairs './a 1 + ./b 2'             two commands of yours, shared and on half of the cores each\n  \
     trimtab bench oversub --json o.jsonl --svg o.svg          a measurement to keep\n  \
     trimtab bench oversub --json o.jsonl --resume             continue after an interruption\n\n\
     The programs are built by: make -C bench, make -C bench CC=clang, and for teams first cargo build --release -p trimtab-team-c\n\
@@ -158,6 +164,9 @@ pub enum Program {
     Barriers100ms,
     Pipeline,
     Zones,
+    /// A command of the user. Options are read once, so its text stays for good.
+    #[value(skip)]
+    Own(&'static str),
 }
 
 impl Program {
@@ -181,6 +190,7 @@ impl Program {
             Self::Barriers100ms => "barriers-100ms",
             Self::Pipeline => "pipeline",
             Self::Zones => "zones",
+            Self::Own(command) => command,
         }
     }
 
@@ -190,6 +200,7 @@ impl Program {
             Self::Barriers1ms | Self::Barriers10ms | Self::Barriers100ms => Family::Barriers,
             Self::Pipeline => Family::Pipeline,
             Self::Zones | Self::BtMz | Self::LuMz | Self::SpMz => Family::Zones,
+            Self::Own(_) => Family::Command,
             _ => Family::Nas,
         }
     }
@@ -211,9 +222,23 @@ impl FromStr for ProgramPair {
         if text == "none" {
             return Ok(Self::None);
         }
-        let (one, other) = text
-            .split_once('+')
-            .ok_or_else(|| format!("\"{text}\" is neither a pair such as cg+ep nor none"))?;
+        if let Some((one, other)) = text.split_once(" + ") {
+            // The words are not those of a shell.
+            if let Some(letter) = text.chars().find(|letter| matches!(letter, '"' | '\'' | '\\')) {
+                return Err(format!(
+                    "commands of --pairs are split at spaces and cannot have {letter}: put such a command into a script"
+                ));
+            }
+            let own = |command: &str| {
+                let words: Vec<&str> = command.split_whitespace().collect();
+                let empty = format!("\"{text}\" has a command on one side of + only");
+                if words.is_empty() { Err(empty) } else { Ok(Program::Own(words.join(" ").leak())) }
+            };
+            return Ok(Self::Of(own(one)?, own(other)?));
+        }
+        let (one, other) = text.split_once('+').ok_or_else(|| {
+            format!("\"{text}\" is neither a pair such as cg+ep or \"./a 1 + ./b 2\", nor none")
+        })?;
         let program = |name: &str| {
             <Program as ValueEnum>::from_str(name, false)
                 .map_err(|_| format!("there is no program \"{name}\""))
@@ -265,7 +290,23 @@ mod tests {
         assert_eq!("cg+ep".parse(), Ok(ProgramPair::Of(Program::Cg, Program::Ep)));
         assert_eq!("lu+barriers-1ms".parse(), Ok(ProgramPair::Of(Program::Lu, Program::Barriers1ms)));
         assert_eq!("none".parse(), Ok(ProgramPair::None));
-        for bad in ["", "cg", "cg+", "+ep", "cg+xx", "cg+ep+ft", "CG+ep"] {
+        let own = |one, other| Ok(ProgramPair::Of(Program::Own(one), Program::Own(other)));
+        assert_eq!("./a  -n 1 + b+c".parse(), own("./a -n 1", "b+c"));
+        assert_eq!("cg + ep".parse(), own("cg", "ep"));
+        for bad in [
+            "",
+            "cg",
+            "cg+",
+            "+ep",
+            "cg+xx",
+            "cg+ep+ft",
+            "CG+ep",
+            "./a + ",
+            " + ./a",
+            "./a '1 2' + ./b",
+            "./a + ./b \"",
+            "./a\\ 1 + ./b",
+        ] {
             assert!(bad.parse::<ProgramPair>().is_err(), "{bad:?}");
         }
         assert_eq!("1:4".parse(), Ok(Mix(1, 4)));

@@ -146,9 +146,16 @@ fn measure(world: &World, args: &TuneArgs, trial: &TrialRunner, start: &TuningSt
     } else {
         diagnostics::notice(Volume::Normal, &page::begins(start, args.budget));
     }
-    if !args.own.is_empty() {
-        let tested = own::compare(world, args, &trial.common(), &interrupt)?;
-        if args.json { out(&Line::Own(&tested).text()?)? } else { print(&own::words(&tested))? }
+    let own = own::settings(world, args, start.conditions.cores);
+    let mut faster = None;
+    if !own.is_empty() {
+        let tested = own::compare(world, args, &own, &trial.common(), &interrupt)?;
+        if args.json {
+            out(&Line::Own(&tested).text()?)?
+        } else {
+            print(&own::words(&tested))?
+        }
+        faster = own::faster(&tested);
     }
     let found = search(&rules, &start.choices, &start.from, &mut bench);
     bench.bar.finish_and_clear();
@@ -163,11 +170,12 @@ fn measure(world: &World, args: &TuneArgs, trial: &TrialRunner, start: &TuningSt
     };
     let signal = interrupt.came();
     let stopped = found.end == End::Stopped;
-    let ended = Ended { found, kept: name, profile };
+    let own = faster.as_ref().map(|one| one.command.clone());
+    let ended = Ended { found, kept: name, profile, own };
     if args.json {
         out(&Line::End(&ended).text()?)?;
     } else {
-        print(&page::ended(start, &ended, &path))?;
+        print(&page::ended(start, &ended, &path, faster.map(|one| one.words).as_deref()))?;
     }
     // If the budget is spent, the tuning can continue with a larger one.
     if !stopped && ended.found.end != End::Spent {
@@ -178,7 +186,7 @@ fn measure(world: &World, args: &TuneArgs, trial: &TrialRunner, start: &TuningSt
     }
     match signal.filter(|_| stopped) {
         Some(signal) => Ok(exit::by_signal(signal)),
-        None => Ok(if ended.profile.is_some() { exit::DONE } else { exit::NO }),
+        None => Ok(if ended.profile.is_some() || ended.own.is_some() { exit::DONE } else { exit::NO }),
     }
 }
 

@@ -50,8 +50,8 @@ pub(super) fn planned(start: &TuningStart, budget: Span) -> String {
     )
 }
 
-/// Returns the result.
-pub(super) fn ended(start: &TuningStart, ended: &Ended, journal: &Path) -> String {
+/// Returns the result. `faster` is a setting of the user's variables that is faster for certain.
+pub(super) fn ended(start: &TuningStart, ended: &Ended, journal: &Path, faster: Option<&str>) -> String {
     let mut text = String::new();
     let found = &ended.found;
     if found.series.iter().any(|series| series.values.len() > 1) {
@@ -93,9 +93,11 @@ pub(super) fn ended(start: &TuningStart, ended: &Ended, journal: &Path) -> Strin
         _ => {
             let why = match &found.end {
                 End::Nothing | End::Won => format!(
-                    "Nothing that was tried is better than {} by {:.0} % or more, beyond the noise: no change ({runs}).{}",
+                    "Nothing that the search tried is better than {} by {:.0} % or more, beyond the noise{} ({runs}).{}",
                     start.from,
                     start.gain_min * 100.0,
+                    // Another value of a variable may still be better.
+                    if faster.is_none() { ": no change" } else { "" },
                     untried(start)
                 ),
                 End::Spent => {
@@ -113,6 +115,9 @@ pub(super) fn ended(start: &TuningStart, ended: &Ended, journal: &Path) -> Strin
             };
             let _ = writeln!(text, "{why}");
         }
+    }
+    if let Some(faster) = faster {
+        let _ = writeln!(text, "{faster}");
     }
     text
 }

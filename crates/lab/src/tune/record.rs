@@ -68,6 +68,8 @@ pub(crate) struct Ended {
     /// Name of the tuning that was stored.
     pub kept: Option<String>,
     pub profile: Option<Kept>,
+    /// Command with other values of the user's variables that is faster for certain.
+    pub own: Option<String>,
 }
 
 /// Any line.

@@ -153,7 +153,8 @@ fn compare(
     let first = run(IN_TURN, budget.unwrap_or(FIRST_MAX))?;
     let took = first.as_ref().map_or(Span::ZERO, PairTrial::took);
     let usual = took.times(BUDGET_TRIALS).max(BUDGET_MIN);
-    let rules = Rules { budget: budget.unwrap_or(usual), limit_first: took.times(2.0), seed: SEED };
+    let rules =
+        Rules { budget: budget.unwrap_or(usual), limit_first: took.times(2.0), known: None, seed: SEED };
     let mut done =
         Compared { race: Race::new(rules, ways.len() - 2), rules, ends: vec![Vec::new(); ways.len()] };
     let mut next = first.map(|trial| (IN_TURN, trial));
@@ -180,12 +181,12 @@ fn report(trials: &PairTrials, cores: u32, ways: &[Arrangement], done: &Compared
         ways.iter().zip(entrants).zip(&done.ends).map(|((&arrangement, entrant), ends)| TriedArrangement {
             arrangement,
             command: trials.line(arrangement),
-            faster: if entrant.kind == Kind::Plain { None } else { speedup(&entrants[0], entrant, SEED) },
+            faster: if entrant.kind == Kind::Plain { None } else { speedup(&entrants[0], entrant) },
             figures: figures(ends, alone),
             entrant: entrant.clone(),
         });
     let arrangements: Vec<TriedArrangement> = tried.collect();
-    let choice = choose(entrants, SEED);
+    let choice = choose(entrants);
     let run = match choice {
         Choice::Use { entrant } => arrangements.get(entrant).map(|one| one.command.clone()),
         Choice::Keep | Choice::Unsure { .. } | Choice::Unknown => None,
@@ -249,9 +250,9 @@ mod tests {
 
     #[test]
     fn a_race_needs_no_outcome_to_have_a_report() {
-        let rules = Rules { budget: BUDGET_MIN, limit_first: BUDGET_MIN, seed: SEED };
+        let rules = Rules { budget: BUDGET_MIN, limit_first: BUDGET_MIN, known: None, seed: SEED };
         let race = Race::new(rules, 2);
-        assert_eq!(choose(race.entrants(), SEED), Choice::Unknown);
+        assert_eq!(choose(race.entrants()), Choice::Unknown);
         let stopped = PairTrial { outcome: Outcome::Stopped { after: Span::from_ms(5) }, ends: None };
         assert_eq!(stopped.took(), Span::from_ms(5));
     }

@@ -148,7 +148,7 @@ impl OversubPlanner<'_> {
     fn cell(&self, program: Program, runtime: Runtime, per_core: u32, cores: u32) -> StudyCell {
         StudyCell {
             program: program.word().to_owned(),
-            class: Some(self.plan.class.word().to_owned()),
+            class: program.class(self.plan.class),
             family: program.family(),
             runtime,
             threads: cores.saturating_mul(per_core),
@@ -176,7 +176,16 @@ impl OversubPlanner<'_> {
         all.filter(wanted).collect()
     }
 
+    /// Returns whether pairs of the user's own commands were requested.
+    fn has_commands(&self) -> bool {
+        let own = |pair: &ProgramPair| matches!(pair, ProgramPair::Of(Program::Own(_), _));
+        self.args.pairs.as_ref().is_some_and(|pairs| pairs.iter().any(own))
+    }
+
     fn alone(&mut self) {
+        if self.args.kernels.is_empty() && self.has_commands() {
+            return;
+        }
         let cores = u32::try_from(self.cpus.len()).unwrap_or(u32::MAX);
         let per_core = match self.quick && self.args.per_core == [1, 2, 4, 8] {
             true => vec![1, 2, 4],
@@ -221,6 +230,8 @@ impl OversubPlanner<'_> {
         let couples = or(self.args.pairs.as_deref().unwrap_or(usual), &[]);
         let mixes = or(&self.args.mixes, &[]);
         let mixes = if self.quick && mixes.len() == 3 { vec![Mix(1, 1), Mix(1, 4)] } else { mixes };
+        // The variables do not reach commands of every kind.
+        let mixes = if self.has_commands() && mixes.len() == 3 { vec![Mix(1, 1)] } else { mixes };
         let waits = or(&self.args.waits, &[WaitPolicy::Keep, WaitPolicy::Auto]);
         // Both programs use the same runtime, and its ranks are threads.
         let of_threads = |runtime: &Runtime| matches!(runtime, Runtime::Libgomp | Runtime::Libomp);
@@ -235,7 +246,8 @@ impl OversubPlanner<'_> {
                 self.leave_out("pairs: one core cannot be partitioned".to_owned());
                 continue;
             }
-            for &runtime in &runtimes {
+            let runtimes = if one.reports() { &runtimes[..] } else { &[Runtime::Any][..] };
+            for &runtime in runtimes {
                 if !self.is_here(one, runtime) || !self.is_here(other, runtime) {
                     continue;
                 }
@@ -279,7 +291,7 @@ impl OversubPlanner<'_> {
             let (program, other) = (both[place], both[1 - place]);
             let company = PairedProgram {
                 program: other.word().to_owned(),
-                class: Some(self.plan.class.word().to_owned()),
+                class: other.class(self.plan.class),
                 runtime,
                 per_core: mixed[1 - place],
                 arrangement,

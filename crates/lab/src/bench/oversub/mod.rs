@@ -305,6 +305,7 @@ fn record(recorder: &mut Recorder, sample: &Sample, timed: &TimedStart, ran: &Pr
 /// Returns the sample of a run, without the values common to all programs that ran together.
 fn sample(job: &OversubJob, class: Class, round: u32, ran: &ProgramRun, beside: Option<Baseline>) -> Sample {
     let (status, seconds, error) = match &ran.ending {
+        RunEnding::Well(_) if !job.program.reports() => (Status::Done, Some(ran.wall), None),
         RunEnding::Well(said) => match programs::read(job.program, &job.cell, said) {
             Ok(seconds) => (Status::Done, Some(seconds), None),
             Err(error) => (Status::Failed, None, Some(error)),

@@ -121,6 +121,16 @@ impl Program {
         self.interval().or_else(counted).filter(|_| by_threads)
     }
 
+    /// Returns whether the program reports its time; that of other commands is from start to end.
+    pub(super) fn reports(self) -> bool {
+        !matches!(self, Self::Own(_))
+    }
+
+    /// Returns the problem class of a run; `None` for commands, which have none.
+    pub(super) fn class(self, class: Class) -> Option<String> {
+        self.reports().then(|| class.word().to_owned())
+    }
+
     /// Returns whether this runtime has the program.
     pub(super) fn has(self, runtime: Runtime) -> bool {
         matches!(runtime, Runtime::Libgomp | Runtime::Libomp)
@@ -165,6 +175,8 @@ pub(super) struct OversubTools {
 pub(super) struct ProgramStart {
     pub(super) words: Vec<OsString>,
     pub(super) variables: BTreeMap<String, Option<String>>,
+    /// Whether the program's output is a report.
+    pub(super) reports: bool,
 }
 
 impl OversubTools {
@@ -182,7 +194,7 @@ impl OversubTools {
                 )
             }
             Some(named) => std::path::absolute(named)?,
-            // The installed folder has no NAS kernels.
+            // An older installed folder has no NAS kernels.
             None => folder(None, &own, &[BARRIERS, "cg"]).or_else(|_| folder(None, &own, &[BARRIERS]))?,
         };
         let peers = Peers::find(args.peer.as_deref(), Some(&folder), &own)?;
@@ -207,6 +219,7 @@ impl OversubTools {
     /// Returns why this program cannot run here, or `None`.
     pub(super) fn lacks(&self, program: Program, runtime: Runtime) -> Option<String> {
         match (runtime, peer(runtime)) {
+            (Runtime::Any, _) => None,
             (_, Some(name)) => self.peers.lacks(name, &["kernels"]),
             _ => {
                 let file = self.compiled(program, runtime);
@@ -245,6 +258,9 @@ impl OversubTools {
         }
         match peer(runtime) {
             Some(name) => words.extend(self.by_ranks(name, program, class, cell)),
+            None if matches!(program, Program::Own(_)) => {
+                words.extend(program.word().split(' ').map(OsString::from));
+            }
             None => {
                 words.push(self.compiled(program, runtime).into());
                 words.extend(
@@ -273,7 +289,7 @@ impl OversubTools {
         for (name, value) in waits(runtime, wait, cell) {
             set(&name, value);
         }
-        ProgramStart { words, variables }
+        ProgramStart { words, variables, reports: program.reports() }
     }
 
     fn by_ranks(&self, name: &str, program: Program, class: Class, cell: &StudyCell) -> Vec<OsString> {
@@ -306,7 +322,7 @@ impl OversubTools {
 /// Returns the runtime's name in the script that starts ranks; `None` for OpenMP.
 fn peer(runtime: Runtime) -> Option<&'static str> {
     match runtime {
-        Runtime::Libgomp | Runtime::Libomp => None,
+        Runtime::Libgomp | Runtime::Libomp | Runtime::Any => None,
         Runtime::OpenMpi => Some("openmpi"),
         Runtime::Mpich => Some("mpich"),
         Runtime::TeamThread | Runtime::TeamProcess => Some("team"),
@@ -370,6 +386,7 @@ pub(super) fn deaf(runtime: Runtime, wait: WaitPolicy) -> Option<&'static str> {
             Some("it has no variable for its wait policy")
         }
         (Runtime::Libgomp, How::Yield) => Some("it cannot yield while waiting"),
+        (Runtime::Any, How::Yield) => Some("only some OpenMP runtimes yield while waiting"),
         (Runtime::OpenMpi, How::Sleep) => Some("its ranks yield, but do not sleep"),
         _ => None,
     }

@@ -6,8 +6,10 @@
 //! launchers then end their ranks, and soon after it a kill.
 
 use super::programs::ProgramStart;
+use rustix::fs::{MemfdFlags, memfd_create};
 use rustix::process::{Pid, Signal, kill_process_group};
-use std::io::Read;
+use std::fs::File;
+use std::io::{Read, Seek, SeekFrom};
 use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::time::{Duration, Instant};
@@ -66,6 +68,8 @@ pub(super) struct TimedStart {
 struct RunSlot<'a> {
     timed: &'a TimedStart,
     child: Option<(Child, Instant)>,
+    /// Messages of a command that may write more than a pipe holds.
+    messages: Option<File>,
     first: Option<ProgramRun>,
 }
 
@@ -76,7 +80,7 @@ pub(super) fn run(all: &[TimedStart], cpus: &CpuSet, interrupt: &Interrupt) -> O
     let mut reaped = children_cpu();
     let start_of_all = reaped;
     let mut slots: Vec<RunSlot<'_>> =
-        all.iter().map(|timed| RunSlot { timed, child: None, first: None }).collect();
+        all.iter().map(|timed| RunSlot { timed, child: None, messages: None, first: None }).collect();
     for slot in &mut slots {
         slot.begin(interrupt);
     }
@@ -131,11 +135,16 @@ pub(super) fn run(all: &[TimedStart], cpus: &CpuSet, interrupt: &Interrupt) -> O
 
 impl RunSlot<'_> {
     fn begin(&mut self, interrupt: &Interrupt) {
-        let ProgramStart { words, variables } = &self.timed.start;
+        let ProgramStart { words, variables, reports } = &self.timed.start;
         let Some(program) = words.first() else { return };
         let mut command = Command::new(program);
         command.args(words.iter().skip(1)).process_group(0);
         command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        if !reports {
+            self.messages = memfd_create("messages", MemfdFlags::CLOEXEC).ok().map(File::from);
+            let messages = self.messages.as_ref().and_then(|file| file.try_clone().ok());
+            command.stdout(Stdio::null()).stderr(messages.map_or_else(Stdio::null, Stdio::from));
+        }
         for (name, value) in variables {
             match value {
                 Some(value) => command.env(name, value),
@@ -164,7 +173,11 @@ impl RunSlot<'_> {
                 let now = children_cpu();
                 let cpu = now.zip(*reaped).map(|(now, then)| (now.0 - then.0, now.1 - then.1));
                 *reaped = now;
-                let (said, stderr) = (all_of(child.stdout.take()), last_of(&all_of(child.stderr.take())));
+                let said = all_of(child.stdout.take());
+                let stderr = match &mut self.messages {
+                    Some(file) => last_of(&all_of(at_the_end(file).ok().map(|()| file))),
+                    None => last_of(&all_of(child.stderr.take())),
+                };
                 self.child = None;
                 Some(ProgramRun { ending: judge(status, said), wall, cpu, stderr })
             }
@@ -200,6 +213,13 @@ fn all_of(pipe: Option<impl Read>) -> String {
         let _ = pipe.read_to_end(&mut bytes);
     }
     String::from_utf8_lossy(&bytes).into_owned()
+}
+
+/// Moves to the last part of a file that is kept, whose letters have up to four bytes.
+fn at_the_end(file: &mut File) -> std::io::Result<()> {
+    let kept = 4 * STDERR_CHARS_MAX as u64;
+    let len = file.metadata()?.len();
+    file.seek(SeekFrom::Start(len.saturating_sub(kept))).map(|_| ())
 }
 
 /// Returns the end of a text, which is more useful than its beginning.

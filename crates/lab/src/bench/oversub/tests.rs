@@ -17,6 +17,42 @@ fn steps(options: &str) -> Vec<OversubStep> {
     plan(&args, &tools, &"0-1".parse().unwrap()).steps
 }
 
+/// Plans two commands of the user.
+fn commands() -> Vec<OversubStep> {
+    let folder = tempfile::tempdir().unwrap();
+    std::fs::write(folder.path().join("balance_omp"), "").unwrap();
+    let words = ["oversub", "--programs", folder.path().to_str().unwrap(), "--pairs", "./a 1 + ./b -x 2"];
+    let matches = OversubArgs::augment_args(Clap::new("oversub")).get_matches_from(words);
+    let args = OversubArgs::from_arg_matches(&matches).unwrap();
+    let tools = OversubTools::find(&args, "trimtab".into()).unwrap();
+    let steps = plan(&args, &tools, &"0-1".parse().unwrap()).steps;
+    for job in steps.iter().flat_map(|step| &step.jobs) {
+        let start = tools.start(job.program, Class::W, &job.cell, &job.cpus, None);
+        let words = super::harness::words(&start.words).join(" ");
+        assert!(words.ends_with(&format!(" -- {}", job.program.word())), "{words}");
+        assert_eq!(start.variables["OMP_NUM_THREADS"], Some(job.cell.threads.to_string()));
+        assert!(!start.reports);
+    }
+    steps
+}
+
+#[test]
+fn any_two_commands_are_run_shared_and_partitioned_and_timed_from_start_to_end() {
+    let steps = commands();
+    assert_eq!(steps.len(), 2, "shared and partitioned, and no program alone: {steps:?}");
+    let names = |step: &OversubStep| step.jobs.iter().map(|job| job.cell.name()).collect::<Vec<_>>();
+    assert!(steps.iter().all(|step| names(step) == ["./a 1", "./b -x 2"]), "{steps:?}");
+    let ran = ProgramRun {
+        ending: RunEnding::Well("any text".to_owned()),
+        wall: 3.0,
+        cpu: None,
+        stderr: String::new(),
+    };
+    let beside = Some(Baseline { seconds: 2.0, wall: 2.0, serves: 1 });
+    let sample = sample(&steps[0].jobs[0], Class::W, 1, &ran, beside);
+    assert_eq!((sample.status, sample.slowdown()), (Status::Done, Some(1.5)));
+}
+
 #[test]
 fn rounds_have_every_case_once_and_groups_together() {
     let steps = steps("--runtimes libgomp --kernels cg,ep,lu");
