@@ -190,7 +190,8 @@ fn a_single_slow_run_of_a_short_program_does_not_exclude_a_way() {
             2 if slow && race.best().is_some() => {
                 slow = false;
                 assert!(trial.limit >= span(0.3), "three times the best, or the least limit");
-                Outcome::Stopped { after: trial.limit }
+                // A run is found to be too long when it has been.
+                Outcome::Stopped { after: trial.limit.times(1.01) }
             }
             2 => Outcome::Ended { took: span(0.05) },
             _ => Outcome::Ended { took: span(0.1) },
@@ -229,21 +230,55 @@ fn a_way_that_was_stopped_is_not_advised_and_a_slower_one_does_not_look_faster()
     let stopped = entrant(Kind::Plain, &[1.0, 1.0, 1.0], Some(10.0));
     assert_eq!(choose(&[stopped, entrant(Kind::Run, &[1.2, 1.2, 1.2], None)]), Choice::Keep);
     let never = entrant(Kind::Plain, &[], Some(1.0));
-    assert_eq!(choose(&[never, entrant(Kind::Run, &[1.2], None)]), Choice::Keep);
+    assert_eq!(choose(&[never, entrant(Kind::Run, &[1.2], None)]), Choice::Unsure { entrant: 1 });
 }
 
 #[test]
-fn a_single_slow_run_of_the_program_is_no_evidence_against_the_run_before() {
-    let rules = |known| Rules { known, ..rules(100.0, 10.0) };
-    let choice = |known| {
-        let mut race = Race::new(rules(known), 0);
-        race.take(0, &Outcome::Ended { took: span(10.0) });
+fn a_way_that_is_stopped_twice_does_not_run_again() {
+    let mut race = Race::new(rules(10.0, 1.0), 1);
+    let mut stops = 0;
+    while let Some(trial) = race.next() {
+        let outcome = match (trial.entrant, race.entrants()[2].seconds.len()) {
+            (2, 3 | 5) => {
+                stops += 1;
+                Outcome::Stopped { after: trial.limit.times(1.01) }
+            }
+            (2, _) => Outcome::Ended { took: span(0.05) },
+            _ => Outcome::Ended { took: span(0.1) },
+        };
+        race.take(trial.entrant, &outcome);
+    }
+    assert_eq!((stops, race.entrants()[2].seconds.len()), (2, 5), "the second stop is no time");
+    assert!(race.entrants()[2].stopped.is_some());
+    assert!(!matches!(choose(race.entrants()), Choice::Use { entrant: 2 }));
+}
+
+#[test]
+fn the_run_before_the_race_bounds_runs_and_is_no_run_of_the_program_as_it_is() {
+    let choice = |known, plain: Outcome| {
+        let mut race = Race::new(Rules { known, ..rules(100.0, 10.0) }, 0);
+        race.take(0, &plain);
         race.take(1, &Outcome::Ended { took: span(5.0) });
         choose(race.entrants())
     };
-    assert_eq!(choice(None), Choice::Use { entrant: 1 });
-    assert_eq!(choice(Some(span(9.0))), Choice::Use { entrant: 1 });
-    assert_eq!(choice(Some(span(5.1))), Choice::Unsure { entrant: 1 });
+    let ended = || Outcome::Ended { took: span(10.0) };
+    assert_eq!(choice(None, ended()), Choice::Use { entrant: 1 });
+    assert_eq!(choice(Some(span(5.1)), ended()), Choice::Use { entrant: 1 });
+    let stopped = |after| Outcome::Stopped { after: span(after) };
+    assert_eq!(choice(Some(span(5.1)), stopped(50.0)), Choice::Use { entrant: 1 });
+    // It was stopped before it had taken as long as the other way.
+    assert_eq!(choice(Some(span(5.1)), stopped(5.0)), Choice::Keep);
+    assert_eq!(choice(Some(span(9.0)), stopped(5.0)), Choice::Unsure { entrant: 1 });
+    assert_eq!(choice(None, stopped(5.0)), Choice::Unsure { entrant: 1 });
+}
+
+#[test]
+fn without_a_known_time_a_stopped_way_does_not_bring_the_present_one_forward() {
+    let truth = |seconds| Truth { seconds, fails: false };
+    // `trimtab run` and the program as it is hardly end; the candidate does.
+    let (race, log) = raced(&[truth(900.0), truth(900.0), truth(5.0)], rules(20.0, 8.0), 3);
+    assert_eq!(log[1].0.entrant, 2);
+    assert_eq!(race.entrants()[2].seconds.len(), log.iter().filter(|(trial, _)| trial.entrant == 2).count());
 }
 
 #[test]

@@ -164,7 +164,7 @@ pub fn run(world: &World, words: &[OsString], tell: &dyn Fn(&str)) -> Result<()>
                 // Another launch may have been faster, which the next observation shows. A cause
                 // that stays is told once.
                 Err(error) => {
-                    let why = format!("the run keeps its cores: {error:#}");
+                    let why = format!("the size of the run was not changed as planned: {error:#}");
                     if refused != why {
                         tell(&why);
                         refused = why;

@@ -26,7 +26,7 @@ use trimtab_core::topology::Machine;
 use trimtab_front::args::SurveyMode;
 use trimtab_front::process_env::World;
 use trimtab_linux::budget::BudgetPage;
-use trimtab_linux::ledger::{Borrowed, Ledger, LedgerError, Planner};
+use trimtab_linux::ledger::{Borrowed, Hold, Ledger, LedgerError, Planner};
 use trimtab_linux::partitions::{home_cpus, lacks, wait_for_cpus};
 use trimtab_linux::process::{self, Pid};
 use trimtab_linux::rebind::{Bound, Rebound, rebind, threads};
@@ -37,7 +37,7 @@ const PLANNER_WAIT_MAX: Duration = Duration::from_secs(2);
 const GROUP_WAIT_MAX: Duration = Duration::from_secs(15);
 /// State after a growth that was broken off, and its remedy.
 const LARGER: &str = "the hold is larger now, and not all of its threads are bound anew: \
-    resize it to fewer cores, then to this number again";
+    resize it to 1 core, then to this number again";
 
 /// A changed hold: `trimtab.resize/1`.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize)]
@@ -119,12 +119,15 @@ pub(crate) fn change(
         true => Surroundings::look(world, survey, machine, &allowed, Some(ledger)),
         false => Surroundings::default(),
     };
-    let change = HoldChange { world, machine, ledger, selected, borrowed, locked, unbound };
+    let mut change = HoldChange { world, machine, ledger, selected, borrowed, locked, unbound };
     let rights = change.rights()?;
+    let all = all_holds(ledger, &machine.cpus())?;
     // The hold may have been changed before its description was borrowed, too.
-    if change.is_changed_by_others()? || change.is_stale()? {
+    if change.is_changed_by_others()? || change.is_stale(&all) {
         bail!("another process changed the hold at the same time, try again");
     }
+    // Threads of runs that began inside the hold since it was found are left alone.
+    change.selected.all = all;
     let room = HoldRoom { world, machine, ledger, hold: &change.selected.hold };
     let free = if grows { room.free(&allowed, situation)? } else { CpuSet::new() };
     let inside = change.inside()?;
@@ -196,11 +199,11 @@ impl HoldChange<'_> {
         Ok(self.borrowed.locked(self.ledger, &self.machine.cpus())? != self.locked)
     }
 
-    /// Returns whether the ledger has other CPUs for the hold than those with which it was found.
-    fn is_stale(&self) -> Result<bool> {
+    /// Returns whether the ledger, with all of these holds, has other CPUs for the hold than those
+    /// with which it was found.
+    fn is_stale(&self, now: &[Hold]) -> bool {
         let found = &self.selected.hold;
-        let now = all_holds(self.ledger, &self.machine.cpus())?;
-        Ok(now.iter().any(|hold| (hold.id, hold.level) == (found.id, found.level) && hold.cpus != found.cpus))
+        now.iter().any(|hold| (hold.id, hold.level) == (found.id, found.level) && hold.cpus != found.cpus)
     }
 
     /// Takes the right that binding needs: no run begins inside the hold with it, and no other
@@ -233,12 +236,12 @@ impl HoldChange<'_> {
             let left = GROUP_WAIT_MAX.saturating_sub(begin.elapsed());
             wait_for_cpus(&self.world.root, *pid, cpus, left);
         }
-        let right = self.right_to_bind()?;
-        if self.is_changed_by_others()? {
+        let right = self.right_to_bind().context(LARGER)?;
+        if self.is_changed_by_others().context(LARGER)? {
             bail!("the hold was changed by others at the same time: its threads are as they left them");
         }
         // Threads of runs that began inside the hold meanwhile are left alone.
-        self.selected.all = all_holds(self.ledger, &self.machine.cpus())?;
+        self.selected.all = all_holds(self.ledger, &self.machine.cpus()).context(LARGER)?;
         Ok(right.into_iter().collect())
     }
 
@@ -252,7 +255,7 @@ impl HoldChange<'_> {
         rights: Vec<Planner>,
     ) -> Result<(Rebound, Vec<Planner>)> {
         // Groups of enforced holds follow the ledger.
-        let rights = self.wait_for_groups(members, added, rights).context(LARGER)?;
+        let rights = self.wait_for_groups(members, added, rights)?;
         let bound = self.bind(old, new, crowded);
         if rights.is_empty() {
             self.bind_back(new)?;

@@ -68,11 +68,15 @@ pub fn choose(entrants: &[Entrant]) -> Choice {
     if entrants[leader].kind == Kind::Plain {
         return Choice::Keep;
     }
-    // A run that was stopped takes longer than until then.
+    // A run that was stopped takes longer than until then. If that is less than the fastest way, only
+    // a run before the race can tell.
     let least = plain.stopped.zip(entrants[leader].median()).map(|(stopped, fastest)| stopped / fastest);
-    let plain_behind = least.filter(|_| plain.seconds.is_empty()).unwrap_or_else(|| behind(plain));
+    let least = least.filter(|_| plain.seconds.is_empty());
+    let plain_behind = least.unwrap_or_else(|| behind(plain));
     if plain_behind <= 1.0 + SIMPLER_LOSS_MAX {
-        return Choice::Keep;
+        let once = plain.known.zip(entrants[leader].median()).map(|(known, fastest)| known / fastest);
+        let untold = least.is_some() && once.is_none_or(|once| once > 1.0 + SIMPLER_LOSS_MAX);
+        return if untold { Choice::Unsure { entrant: leader } } else { Choice::Keep };
     }
     // Of the variants that are as fast as the best, `trimtab run` without options is the simplest.
     let simplest = entrants

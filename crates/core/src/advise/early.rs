@@ -27,6 +27,8 @@ pub const SAMPLES_MIN: usize = 4;
 pub const SLEEPS_PER_SECOND_MAX: f64 = 250.0;
 /// Share of the samples in which a thread has or wants a CPU.
 const RUNNING_SHARE_MIN: f64 = 0.75;
+/// Time after which a run whose threads hardly ever sleep goes on: its work is not thrown away.
+pub const CROWD_MAX: Span = Span::from_ms(30_000);
 /// Time at which a crowded run without diagnosis is compared with another way.
 pub const UNDECIDED: Span = Span::from_ms(3_000);
 /// Latest time of this comparison, and the most that the trial of the other way takes.
@@ -94,7 +96,7 @@ pub fn undecided(samples: &[TreeSample], cpus: u32) -> Option<u32> {
 /// they are more than the CPUs: threads of any process that lived all the time, or all threads of a
 /// process in which others come and go, as the inner threads of nested teams do.
 pub fn crowd(samples: &[TreeSample], cpus: u32) -> Option<u32> {
-    let last = samples.last()?;
+    let last = samples.last().filter(|last| last.at <= CROWD_MAX)?;
     let first = samples.iter().rposition(|sample| last.at.less(sample.at) >= WINDOW)?;
     let window = &samples[first..];
     if window.len() < SAMPLES_MIN || cpus == 0 {
@@ -150,6 +152,13 @@ mod tests {
         assert_eq!(crowd(&spinning(2, 9), 2), None, "each has a CPU");
         assert_eq!(crowd(&spinning(4, 9), 0), None, "the CPUs are not known");
         assert_eq!(crowd(&[], 2), None);
+        let later = |by: Span| {
+            let mut samples = spinning(4, 5);
+            samples.iter_mut().for_each(|sample| sample.at = sample.at + by);
+            crowd(&samples, 2)
+        };
+        assert_eq!(later(CROWD_MAX.less(Span::from_ms(1_000))), Some(4));
+        assert_eq!(later(CROWD_MAX), None, "the work of half a minute is not thrown away");
     }
 
     #[test]

@@ -1,7 +1,7 @@
 //! Variants of a program in a race: the program as the user runs it, `trimtab run`, and the
 //! candidates, with the times of their runs.
 
-use crate::stats::{SAMPLES_MIN, median};
+use crate::stats::median;
 use crate::time::Span;
 use serde::Serialize;
 
@@ -25,7 +25,8 @@ pub struct Entrant {
     /// Seconds of the runs that ended, one of each turn; of a short program, for a run that was
     /// stopped, the seconds until then.
     pub seconds: Vec<f64>,
-    /// Seconds after which a run was stopped. The variant does not run again.
+    /// Seconds after which a run was stopped; of a short program, the second one. The variant does
+    /// not run again.
     pub stopped: Option<f64>,
     /// Reason why its runs do not count.
     pub rejected: Option<String>,
@@ -35,6 +36,9 @@ pub struct Entrant {
     /// Time of all its runs.
     #[serde(skip)]
     pub(super) spent: Span,
+    /// Whether one of its seconds is of a run that was stopped.
+    #[serde(skip)]
+    pub(super) slowed: bool,
     /// Seconds of a run before the race; `None` if none ended.
     #[serde(skip)]
     pub(super) known: Option<f64>,
@@ -50,6 +54,7 @@ impl Entrant {
             rejected: None,
             beaten: false,
             spent: Span::ZERO,
+            slowed: false,
             known: None,
         }
     }
@@ -60,15 +65,11 @@ impl Entrant {
     }
 
     /// Returns the seconds of all its runs, if one ended: a run that was stopped counts with the
-    /// time until then. While they are few, the run before the race is one of them, so that a
-    /// single slow run is no evidence.
+    /// time until then. The run before the race does not count, since it was profiled on the CPUs
+    /// of `trimtab run`.
     pub(super) fn times(&self) -> Vec<f64> {
         let stopped = self.stopped.filter(|_| !self.seconds.is_empty());
-        let mut times: Vec<f64> = self.seconds.iter().copied().chain(stopped).collect();
-        if (1..SAMPLES_MIN).contains(&times.len()) {
-            times.extend(self.known);
-        }
-        times
+        self.seconds.iter().copied().chain(stopped).collect()
     }
 
     /// Returns whether it may run again.

@@ -23,7 +23,7 @@ use super::speedup::ratio;
 use crate::stats::{SAMPLES_MIN, shuffled};
 use crate::time::Span;
 
-/// Runs of each variant, at most; of a short program, as many as take [`SHORT_RUNS_S`].
+/// Runs of each variant, at most; of a short program, as many as fit in 1.5 s.
 pub const RUNS_MAX: usize = 15;
 /// Runs of each variant of a short program, at most.
 pub const RUNS_SHORT_MAX: usize = 60;
@@ -165,8 +165,9 @@ impl Race {
         match outcome {
             Outcome::Ended { took } => entrant.seconds.push(took.seconds()),
             // Of a short program a single slow run is one time, and not the end.
-            Outcome::Stopped { after } if is_patient && entrant.kind != Kind::Plain => {
+            Outcome::Stopped { after } if is_patient && entrant.kind != Kind::Plain && !entrant.slowed => {
                 entrant.seconds.push(after.seconds());
+                entrant.slowed = true;
             }
             Outcome::Stopped { after } => entrant.stopped = Some(after.seconds()),
             Outcome::Rejected { why, .. } => entrant.rejected = Some(why.clone()),
@@ -220,11 +221,9 @@ impl Race {
         if turn > 0 {
             return shuffled(count, self.rules.seed.wrapping_add(turn as u64));
         }
-        if self.best().is_none() && self.entrants.iter().any(|one| one.stopped.is_some()) {
-            return (0..count).collect();
-        }
         if self.rules.known.is_some() {
-            return (1..count).chain([0]).collect();
+            let lucky = self.best().is_none() && self.entrants.iter().any(|one| one.stopped.is_some());
+            return if lucky { (0..count).collect() } else { (1..count).chain([0]).collect() };
         }
         [1, 2, 0].into_iter().chain(3..count).filter(|&at| at < count).collect()
     }
@@ -237,6 +236,9 @@ impl Race {
         let best = &self.entrants[leader];
         let Some(slower) = ratio(&entrant.seconds, &best.seconds) else { return false };
         let turns = entrant.seconds.len().min(best.seconds.len());
+        if entrant.slowed && entrant.seconds.len() == 1 {
+            return false;
+        }
         // After some turns a smaller difference can be certain, too.
         let certain = turns >= RUNS_CERTAIN_MIN && slower.low > NEAR;
         let hopeless = certain || slower.likely > self.bound(turns);

@@ -109,8 +109,7 @@ pub fn speedup(baseline: &Entrant, variant: &Entrant) -> Option<Speedup> {
         return None;
     }
     if let Some(stopped) = baseline.stopped.filter(|_| baseline.seconds.is_empty()) {
-        // A baseline that was stopped takes longer than that, unless it once took less.
-        let stopped = baseline.known.map_or(stopped, |known| stopped.min(known));
+        // A baseline that was stopped takes longer than that.
         let slowest = variant.seconds.iter().copied().fold(0.0, f64::max);
         let margin = MARGINS[variant.seconds.len().clamp(1, MARGINS.len()) - 1];
         let low = stopped / (slowest * margin);

@@ -4,7 +4,7 @@
 use super::run_facts::{self, RunFacts};
 use super::tree;
 use anyhow::{Context, Result, bail};
-use rustix::fs::{FileType, fstat, tell};
+use rustix::fs::{FileType, SeekFrom, fstat, seek, tell};
 use rustix::process::{Pid, Signal, kill_process};
 use rustix::stdio::{dup2_stdin, stdin};
 use std::fs::File;
@@ -122,11 +122,13 @@ pub(super) fn refuse_inside(world: &World) -> Result<()> {
     Ok(())
 }
 
-/// Gives the first run the same input as the trials: a file that can be read again, or none.
+/// Gives the first run the same input as the trials: a file from its beginning, or none.
 fn same_input() -> Result<()> {
     let is_file =
         fstat(stdin()).is_ok_and(|data| FileType::from_raw_mode(data.st_mode) == FileType::RegularFile);
-    if !is_file {
+    if is_file {
+        seek(stdin(), SeekFrom::Start(0)).context("the input cannot be read from its beginning")?;
+    } else {
         dup2_stdin(File::open("/dev/null").context("cannot open /dev/null")?).context("no input")?;
     }
     Ok(())
