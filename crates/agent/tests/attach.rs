@@ -23,7 +23,13 @@ struct Worker(Child);
 
 impl Worker {
     fn start() -> Self {
-        Self(Command::new("sh").args(["-c", "while :; do :; done"]).spawn().unwrap())
+        let child = Command::new("sh").args(["-c", "while :; do :; done"]).spawn().unwrap();
+        // The kernel lets the parent go on before the new program has its command line.
+        let line = format!("/proc/{}/cmdline", child.id());
+        while std::fs::read(&line).unwrap().is_empty() {
+            std::thread::yield_now();
+        }
+        Self(child)
     }
 }
 
