@@ -306,7 +306,7 @@ fn options_that_make_no_sense_are_refused_with_a_remedy() {
         ("--runtimes pthread", "unknown runtime \"pthread\" (known: libgomp, libomp"),
         ("--grips glued", "unknown grip \"glued\" (known: pinned, floating, balanced)"),
         ("--waits hop", "is not a way to wait"),
-        ("--pairs cg", "is neither a pair such as cg+ep nor none"),
+        ("--pairs cg", "is neither a pair such as cg+ep or \"./a 1 + ./b 2\", nor none"),
         ("--pairs cg+xx", "there is no program \"xx\""),
         ("--mixes 1:0", "is not a mix such as 1:4"),
         ("--per-core 0", "invalid value '0'"),
