@@ -245,8 +245,8 @@ impl HoldChange<'_> {
         Ok(right.into_iter().collect())
     }
 
-    /// Binds the threads to more CPUs, of which `added` are new ones of the hold. Returns the rights
-    /// that are left.
+    /// Binds the threads to more CPUs, of which `added` are new ones of the hold. Returns the
+    /// rights that are left.
     fn widen(
         &mut self,
         members: &[Pid],

@@ -17,7 +17,7 @@ use trimtab_front::process_env::World;
 use trimtab_hold::site::Policy;
 use trimtab_hold::site_facts::Situation;
 
-/// Exit status of a service whose terminal was closed: that of a program ended by SIGHUP.
+/// Exit status of a service after its terminal was closed: that of a program ended by SIGHUP.
 const STATUS_HUNG_UP: u8 = 128 + 1;
 
 /// Runs the command.

@@ -83,7 +83,7 @@ fn a_silent_process_delays_no_other_process() {
 fn a_process_that_does_not_answer_is_waited_for_until_the_limit_only() {
     let folder = Folder::new("deaf");
     let deaf = UnixListener::bind(folder.socket()).unwrap();
-    // SAFETY: a listening socket, whose queue is made as short as possible.
+    // SAFETY: a listening socket. Its queue is made as short as possible.
     assert_eq!(unsafe { libc::listen(deaf.as_raw_fd(), 0) }, 0);
     let _waits = connected(&folder.socket());
     let error = Team::meet(&folder.socket(), None, within(100)).map(|_| ()).unwrap_err();

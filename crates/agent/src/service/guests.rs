@@ -23,7 +23,7 @@ const CLEAR_DELAY: Span = Span::from_ms(2_000);
 /// Least time for which a guest that writes too much is not read.
 const FLOOD_REST: Duration = Duration::from_millis(50);
 
-/// User with whose rights guests are read.
+/// User by the rights of which guests are read.
 pub(super) const OPERATOR: Requester = Requester { uid: 0 };
 
 /// Guest with its link and its state.

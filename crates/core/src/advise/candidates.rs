@@ -287,7 +287,7 @@ fn pools(facts: &Facts<'_>) -> Vec<Candidate> {
     all
 }
 
-/// One process with a pool whose threads are more than the CPUs that it has for itself: as many as
+/// One process with a pool of more threads than the CPUs that it has for itself: as many as
 /// these.
 fn pool(facts: &Facts<'_>, library: &Library) -> Option<Candidate> {
     let rivals = facts.rivals();

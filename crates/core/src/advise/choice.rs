@@ -68,8 +68,8 @@ pub fn choose(entrants: &[Entrant]) -> Choice {
     if entrants[leader].kind == Kind::Plain {
         return Choice::Keep;
     }
-    // A run that was stopped takes longer than until then. If that is less than the fastest way, only
-    // a run before the race can tell.
+    // A run that was stopped takes longer than until then. If that is less than the fastest way,
+    // only a run before the race can tell.
     let least = plain.stopped.zip(entrants[leader].median()).map(|(stopped, fastest)| stopped / fastest);
     let least = least.filter(|_| plain.seconds.is_empty());
     let plain_behind = least.unwrap_or_else(|| behind(plain));

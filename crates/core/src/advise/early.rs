@@ -27,7 +27,7 @@ pub const SAMPLES_MIN: usize = 4;
 pub const SLEEPS_PER_SECOND_MAX: f64 = 250.0;
 /// Share of the samples in which a thread has or wants a CPU.
 const RUNNING_SHARE_MIN: f64 = 0.75;
-/// Time after which a run whose threads hardly ever sleep goes on: its work is not thrown away.
+/// Time after which a run of threads that hardly ever sleep goes on: its work is not lost.
 pub const CROWD_MAX: Span = Span::from_ms(30_000);
 /// Time at which a crowded run without diagnosis is compared with another way.
 pub const UNDECIDED: Span = Span::from_ms(3_000);

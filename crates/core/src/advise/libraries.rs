@@ -104,7 +104,7 @@ pub struct Library {
     /// Largest number of computing threads of one of these processes.
     pub threads: u32,
     /// Largest number of threads that collected garbage or compiled at the same time in one of
-    /// these processes: Java's. They are among `threads`.
+    /// these processes: Java's. `threads` may be from another moment.
     pub service: u32,
     /// Largest number of computing threads of one of these processes without those. At another
     /// moment more may have collected, so it is no difference of both.
@@ -139,7 +139,8 @@ impl Library {
     ///
     /// let java = Library { name: "Java".to_owned(), ..Library::default() };
     /// let (name, value) = java.bounded(2, Some("-Xmx1g")).unwrap();
-    /// assert_eq!((name, value.as_str()), ("JAVA_TOOL_OPTIONS", "-Xmx1g -XX:ActiveProcessorCount=2"));
+    /// assert_eq!(name, "JAVA_TOOL_OPTIONS");
+    /// assert_eq!(value, "-Xmx1g -XX:ActiveProcessorCount=2");
     /// ```
     pub fn bounded(&self, threads: u32, set: Option<&str>) -> Option<(&'static str, String)> {
         let known = KNOWN.iter().chain([&GO]).find(|known| known.name == self.name)?;

@@ -6,7 +6,7 @@
 //! ones first. A run is stopped as soon as its time exceeds the best time by a bound, so a variant
 //! that is hopeless costs little more than the best one. The variants that are left run in turn,
 //! each turn in another order, so that slow changes of the machine affect all of them, and runs of
-//! the same turn are compared. Short programs, whose times depend on the moment, get more turns,
+//! the same turn are compared. Times of short programs depend on the moment: they get more turns,
 //! and a single slow run does not exclude a variant.
 //!
 //! Properties: equal outcomes give equal questions. The runs together take no more time than the
@@ -52,7 +52,7 @@ const BOUND_SCARCE: f64 = 1.1;
 const RUNS_CERTAIN_MIN: usize = 3;
 /// Turns from which variants count as equally fast if their ratio is near 1.
 const RUNS_NEAR: usize = 8;
-/// The same for the program as it is, whose gain is the answer.
+/// The same for the program as it is: the gain over it is the answer.
 const RUNS_NEAR_PLAIN: usize = 30;
 /// Part of the budget for repeated runs of a baseline that is beyond the bound of a candidate, and
 /// for one run of it.

@@ -140,7 +140,7 @@ mod tests {
         assert!(apart.low < 1.0 && apart.high > 1.2, "{apart:?}");
     }
 
-    /// Ratios of a distribution whose middle is 2.
+    /// Ratios of a distribution with the middle 2.
     #[test]
     fn intervals_hold_the_true_ratio_as_often_as_they_say() {
         let mut random = Random(11);

@@ -159,7 +159,7 @@ struct Work<'a> {
     bar: ProgressBar,
     /// Ended jobs whose output waits for that of earlier ones, by their place among the jobs.
     kept: BTreeMap<usize, [Option<File>; 2]>,
-    /// Place of the job whose output is printed next, with `--in-order`.
+    /// Place of the job with the output that is printed next, with `--in-order`.
     next: usize,
     failed: Vec<EndedJob>,
     /// The messages of trimtab that were printed.

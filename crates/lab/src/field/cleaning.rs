@@ -17,7 +17,7 @@ const NAME: &str = "[name]";
 const TEXT_CHARS_MAX: usize = 300;
 /// Shortest name that is replaced: a shorter one occurs in words by chance, and identifies nothing.
 const NAME_CHARS_MIN: usize = 2;
-/// Folders of the kernel, whose paths are the same everywhere and are kept.
+/// Folders of the kernel. Their paths are the same everywhere and are kept.
 const KERNEL: [&str; 3] = ["/proc/sys/", "/sys/kernel/", "/sys/devices/system/"];
 /// Words with a slash that are no paths.
 const WORDS: [&str; 8] = ["GB/s", "MB/s", "MiB/s", "B/s", "M/s", "1/s", "n/a", "I/O"];

@@ -1,4 +1,4 @@
-//! Pool of runs on all cores, whose results are delivered in order.
+//! Pool of runs on all cores. It delivers their results in order.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::mpsc::{RecvTimeoutError, channel};

@@ -77,8 +77,8 @@ fn open_standard_streams() {
 mod tests {
     use super::*;
 
-    /// Returns the exit status of a forked process that closes its standard streams, has this action
-    /// for SIGPIPE and enters `main`; `None` if a signal ended it.
+    /// Returns the exit status of a forked process that closes its standard streams, has this
+    /// action for SIGPIPE and enters `main`; `None` if a signal ended it.
     fn status_of(action: libc::sighandler_t, main: fn() -> u8) -> Option<c_int> {
         // SAFETY: the child allocates, which the C library allows after a fork, and takes no lock
         // that another thread may hold: a panic prints nothing there.

@@ -4,13 +4,14 @@ use super::errno;
 use rustix::io::Errno;
 use std::os::fd::{AsFd, AsRawFd, FromRawFd, OwnedFd, RawFd};
 
-/// Returns a copy of a descriptor, with a number from `lowest` on, that stays open over an exec. The
-/// standard library and rustix make copies that an exec closes, which takes a second call to change.
+/// Returns a copy of a descriptor, with a number from `lowest` on, that stays open over an exec.
+/// The standard library and rustix make copies that an exec closes: to change that takes a second
+/// call.
 ///
 /// # Errors
 /// No number from `lowest` on is free, or it is beyond the limit.
 pub fn copy_from(descriptor: impl AsFd, lowest: RawFd) -> Result<OwnedFd, Errno> {
-    // SAFETY: the descriptor stays open while it is borrowed, and the call changes nothing about it.
+    // SAFETY: the descriptor stays open while it is borrowed, and the call does not change it.
     let copy = unsafe { libc::fcntl(descriptor.as_fd().as_raw_fd(), libc::F_DUPFD, lowest) };
     if copy < 0 {
         return Err(errno::last());

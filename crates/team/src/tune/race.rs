@@ -17,7 +17,7 @@ const BATCH_LENGTH: Duration = Duration::from_micros(300);
 pub(super) const STAGES: [usize; 3] = [4, 6, 14];
 /// Stages of a race in which no candidate is removed.
 pub(super) const ALL: [usize; 1] = [30];
-/// Input of the calls: four 16-bit ones; as 64 bits a number whose sums do not overflow.
+/// Input of the calls: four 16-bit ones; as 64 bits a number with sums that do not overflow.
 const ONES_BITS: u64 = 0x3f80_3f80_3f80_3f80;
 
 /// Runs the candidates in turn, fewer from stage to stage.
