@@ -51,7 +51,7 @@ fn raced(truths: &[Truth], rules: Rules, seed: u64) -> (Race, Vec<(Trial, Outcom
 }
 
 fn rules(budget: f64, first: f64) -> Rules {
-    Rules { budget: span(budget), limit_first: span(first), known: None, seed: 1 }
+    Rules { budget: span(budget), more: Span::ZERO, limit_first: span(first), known: None, seed: 1 }
 }
 
 /// Draws ways with times over four orders of magnitude.

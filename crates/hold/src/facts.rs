@@ -21,6 +21,7 @@ use trimtab_front::process_env::World;
 use trimtab_launch::facts::{Answers, BuildFacts, LedgerFacts, Load, Parent};
 use trimtab_launch::{LaunchFacts, LaunchPlan, LaunchRequest, Refusal, Role, decide};
 use trimtab_linux::calibrate::{YieldKind, yield_share};
+use trimtab_linux::kept_yield;
 use trimtab_linux::launch::{picture, preload_library, preload_library_with_blas};
 use trimtab_linux::ledger::{Ledger, LedgerError, LedgerView, ProcessTable};
 use trimtab_linux::limits::parent_mask;
@@ -197,28 +198,49 @@ pub fn memory_of_others(
 }
 
 /// Decides, answers the open questions of the decision by measurement, and decides again.
+/// The effect of `sched_yield` is measured by the first start of a boot only, if that is possible.
 ///
 /// # Errors
 /// The decision refuses.
-pub fn settle(request: &LaunchRequest, facts: &mut LaunchFacts) -> Result<LaunchPlan, Refusal> {
+pub fn settle(
+    world: &World,
+    request: &LaunchRequest,
+    facts: &mut LaunchFacts,
+) -> Result<LaunchPlan, Refusal> {
     let plan = decide(request, facts)?;
     if !plan.questions.any() {
         return Ok(plan);
     }
     let cpus = plan.placement.mask.clone();
     facts.answers = Answers {
-        yields: plan.questions.yields.then(|| measured_yield(&cpus)),
+        yields: plan.questions.yields.then(|| known_yield(world, &cpus)),
         picture: plan.questions.picture.then(|| picture(&cpus)),
         cpus,
     };
     decide(request, facts)
 }
 
+/// Returns the effect of `sched_yield` that an earlier start of this boot measured, or measures it.
+fn known_yield(world: &World, cpus: &CpuSet) -> Yield {
+    let cache = world.cache();
+    if let Some(kept) = cache.as_deref().and_then(kept_yield::load) {
+        return effect(kept);
+    }
+    let Some(kind) = yield_share(cpus) else { return Yield::Unknown };
+    if let Some(cache) = cache {
+        kept_yield::store(&cache, kind);
+    }
+    effect(kind)
+}
+
 /// Measures the effect of `sched_yield` on these CPUs.
 pub fn measured_yield(cpus: &CpuSet) -> Yield {
-    match yield_share(cpus) {
-        None => Yield::Unknown,
-        Some(YieldKind::Posix) => Yield::Posix,
-        Some(YieldKind::Weak { share }) => Yield::Weak { share },
+    yield_share(cpus).map_or(Yield::Unknown, effect)
+}
+
+fn effect(kind: YieldKind) -> Yield {
+    match kind {
+        YieldKind::Posix => Yield::Posix,
+        YieldKind::Weak { share } => Yield::Weak { share },
     }
 }

@@ -48,6 +48,7 @@ pub mod devices;
 pub mod host;
 pub mod jobserver;
 pub mod keeper;
+pub mod kept_yield;
 pub mod launch;
 pub mod ledger;
 pub mod limits;

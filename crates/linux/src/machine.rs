@@ -14,7 +14,7 @@
 //! check it); a cache that cannot be read or written costs time, never fails a run, and is reported
 //! as a value. No path and no variable is taken from the environment here; both are arguments.
 
-mod cache;
+pub(crate) mod cache;
 mod codec;
 mod helper;
 mod key;

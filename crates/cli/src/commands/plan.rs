@@ -141,7 +141,7 @@ fn planned(world: &World, which: &Which, args: &PlanArgs) -> Result<Planned, Gat
     if let Some(fault) = &facts.ledger.fault {
         say::warning(Volume::Normal, &format!("the holds of other runs are unknown: {fault}"));
     }
-    let launch = if live { facts::settle(&request, &mut facts)? } else { decide(&request, &facts)? };
+    let launch = if live { facts::settle(world, &request, &mut facts)? } else { decide(&request, &facts)? };
     Ok(Planned { launch, facts, note: is_new.then_some("no run holds anything yet") })
 }
 

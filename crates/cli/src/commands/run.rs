@@ -346,7 +346,7 @@ pub(crate) fn reserved(
     ledger: &mut Option<Ledger>,
 ) -> Result<(Option<Held>, LaunchPlan), Exit> {
     let held = reserve(world, request, facts, order, ledger)?;
-    let plan = facts::settle(request, facts).map_err(gather::GatherError::from)?;
+    let plan = facts::settle(world, request, facts).map_err(gather::GatherError::from)?;
     Ok((held, plan))
 }
 

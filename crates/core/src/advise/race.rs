@@ -10,7 +10,8 @@
 //! and a single slow run does not exclude a variant.
 //!
 //! Properties: equal outcomes give equal questions. The runs together take no more time than the
-//! budget. A variant that was rejected, beaten, or stopped (unless runs are short) does not run
+//! budget, and more only while the fastest variant is likely faster than the program as it is, and
+//! not certainly. A variant that was rejected, beaten, or stopped (unless runs are short) does not run
 //! again, so the n-th runs of all variants belong to the same turn. A run that cannot end within
 //! the rest of the budget does not start.
 //!
@@ -68,6 +69,8 @@ const KEPT_FACTOR: f64 = 1.1;
 const HOPED: f64 = 0.5;
 /// Difference that the race need not resolve: 3 %.
 const NEAR: f64 = 1.03;
+/// Speedup of the fastest variant from which a race that is not certain goes on beyond its budget.
+const LIKELY: f64 = 1.05;
 
 /// Outcome of a run.
 #[derive(Clone, PartialEq, Debug)]
@@ -105,6 +108,8 @@ impl Outcome {
 pub struct Rules {
     /// Time of all runs together.
     pub budget: Span,
+    /// More time for as long as a gain is likely and not certain.
+    pub more: Span,
     /// Limit of a run while none has ended.
     pub limit_first: Span,
     /// Time of the program as the user runs it, from a run before the race; `None` if none ended.
@@ -249,7 +254,7 @@ impl Race {
             Kind::Plain | Kind::Run => {
                 let unsure = entrant.kind == Kind::Plain && !is_sure(entrant, best, self.entrants.len());
                 let part = if unsure { PLAIN_PART } else { BASELINE_PART };
-                let affordable = entrant.spent.seconds() < part * self.rules.budget.seconds();
+                let affordable = entrant.spent.seconds() < part * self.budget().seconds();
                 let wanted = turns < SAMPLES_MIN || unsure;
                 hopeless && !(wanted && affordable)
             }
@@ -275,12 +280,24 @@ impl Race {
         self.rest().seconds() < RUNS_CERTAIN_MIN as f64 * turn
     }
 
+    /// Returns the time that all runs together may take, as it is known now.
+    fn budget(&self) -> Span {
+        let likely = || {
+            let plain = self.entrants.first().filter(|plain| plain.is_open())?;
+            let leader = &self.entrants[leader(&self.entrants)?];
+            let gain = ratio(&plain.seconds, &leader.seconds)?.likely;
+            Some(gain >= LIKELY && !is_sure(plain, leader, self.entrants.len()))
+        };
+        let more = self.rules.more > Span::ZERO && likely() == Some(true);
+        if more { self.rules.budget + self.rules.more } else { self.rules.budget }
+    }
+
     /// Returns the rest of the budget, without the first run of the program as it is, if that is
     /// still to come.
     fn rest(&self) -> Span {
         let plain = self.entrants.first().filter(|plain| plain.is_open() && plain.seconds.is_empty());
         let kept = plain.and(self.rules.known).map_or(Span::ZERO, |known| known.times(KEPT_FACTOR));
-        self.rules.budget.less(self.spent).less(kept)
+        self.budget().less(self.spent).less(kept)
     }
 
     /// Returns whether runs are short, and the budget allows as many more turns as show that two
@@ -289,7 +306,7 @@ impl Race {
         let Some(best) = self.best().filter(|best| *best < SHORT_RUN_S) else { return false };
         let open = self.entrants.iter().filter(|one| one.is_open());
         let turn: f64 = open.map(|one| one.median().unwrap_or(best)).sum();
-        self.rules.budget.less(self.spent).seconds() > RUNS_NEAR as f64 * turn
+        self.budget().less(self.spent).seconds() > RUNS_NEAR as f64 * turn
     }
 
     /// Returns whether `trimtab run` without options, which is simpler, is as fast as a candidate.
@@ -305,7 +322,7 @@ impl Race {
     /// Returns the time limit of a run; `None` if the rest of the budget is too short for it.
     fn limit(&self, at: usize, best: Option<f64>) -> Option<Span> {
         let entrant = &self.entrants[at];
-        let all = self.rules.budget.less(self.spent);
+        let all = self.budget().less(self.spent);
         let rest = if entrant.kind == Kind::Plain { all } else { self.rest() };
         let Some(best) = best else {
             // A way that is slower than the program as it is need not end.
@@ -313,7 +330,7 @@ impl Race {
             let limit = slower.filter(|_| entrant.kind != Kind::Plain).unwrap_or(self.rules.limit_first);
             return (rest > Span::ZERO).then(|| limit.min(rest));
         };
-        let part = BASELINE_PART * self.rules.budget.seconds();
+        let part = BASELINE_PART * self.budget().seconds();
         let (bound, least) = match entrant.kind {
             // A program that takes minutes is not run ten times as long.
             Kind::Plain => (BOUND_PLAIN.min(part / best).max(2.0), LIMIT_MIN_PLAIN),

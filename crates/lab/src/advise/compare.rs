@@ -19,6 +19,8 @@ use trimtab_front::progress;
 const BUDGET_RUNS: f64 = 3.0;
 /// Least budget: some dozens of runs of a program of milliseconds.
 const BUDGET_MIN: Span = Span::from_ms(5_000);
+/// More time of trials that nearly show a gain, at most, if the user gave no budget.
+const MORE_MAX: Span = Span::from_ms(10_000);
 /// Budget if the first run was ended early, so that its time says nothing.
 const BUDGET_EARLY: Span = Span::from_ms(20_000);
 /// Part of the budget that the first trial may take if the first run was ended early.
@@ -70,7 +72,8 @@ pub(super) fn rules(asked: Option<Span>, first: Span, ended_early: bool) -> Rule
     let limit_first =
         if ended_early { budget.times(FIRST_PART) } else { first.times(FIRST_FACTOR).max(FIRST_LIMIT_MIN) };
     let known = (!ended_early).then_some(first);
-    Rules { budget, limit_first, known, seed: SEED }
+    let more = if asked.is_some() { Span::ZERO } else { budget.min(MORE_MAX) };
+    Rules { budget, more, limit_first, known, seed: SEED }
 }
 
 /// Runs the trials of these ways to start the program: as it is, by `trimtab run`, and others, best
@@ -143,6 +146,11 @@ mod tests {
         assert_eq!(rules(None, second.times(20.0), false).budget, second.times(60.0));
         assert_eq!(rules(None, Span::from_ms(20), false).budget, second.times(5.0));
         assert_eq!(rules(Some(second), second.times(20.0), false).budget, second);
+        let more = |asked, first: f64| rules(asked, second.times(first), false).more;
+        assert_eq!(
+            [more(Some(second), 20.0), more(None, 0.1), more(None, 20.0)],
+            [0.0, 5.0, 10.0].map(|of| second.times(of))
+        );
         let early = rules(None, second, true);
         assert_eq!(early.budget, second.times(20.0));
         assert!(early.limit_first < early.budget);

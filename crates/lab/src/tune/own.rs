@@ -14,6 +14,7 @@ use trimtab_core::advise::choice::Choice;
 use trimtab_core::advise::race::Rules;
 use trimtab_core::advise::{StartChange, other_counts};
 use trimtab_core::setting::Knob;
+use trimtab_core::time::Span;
 use trimtab_core::words::plural;
 use trimtab_front::interrupt::Interrupt;
 use trimtab_front::process_env::World;
@@ -60,7 +61,12 @@ pub(super) fn compare(
     let trials = Trials::begin(sibling::find(TRIMTAB)?, world.proc(), args.command.clone())?;
     let budget = args.budget.times(BUDGET_PART);
     let limit_first = args.timeout.unwrap_or(budget).min(budget);
-    compare::compare(&trials, Rules { budget, limit_first, known: None, seed: args.seed }, &lines, interrupt)
+    compare::compare(
+        &trials,
+        Rules { budget, more: Span::ZERO, limit_first, known: None, seed: args.seed },
+        &lines,
+        interrupt,
+    )
 }
 
 /// Returns the comparison as text.

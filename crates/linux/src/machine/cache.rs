@@ -1,4 +1,4 @@
-//! Cache file of the model, kept between starts.
+//! Cache files, kept between starts: of the model, and of other readings of this boot.
 //!
 //! A cache file is read once and trusted only if the caller or root wrote it and no other user
 //! could. It is replaced atomically and never repaired: a file that does not decode is overwritten.
@@ -51,7 +51,7 @@ pub fn slot(folder: &Path, key: &Key, devices: bool) -> PathBuf {
 }
 
 /// Returns the bytes of a cache file that only this user or root can have written.
-pub(super) fn read(file: &Path) -> Option<Vec<u8>> {
+pub(crate) fn read(file: &Path) -> Option<Vec<u8>> {
     // O_NONBLOCK: a FIFO at this path must not block the start.
     let mut open = OpenOptions::new()
         .read(true)
@@ -72,7 +72,7 @@ pub(super) fn read(file: &Path) -> Option<Vec<u8>> {
 }
 
 /// Replaces `file` by `bytes`, wholly or not at all.
-pub(super) fn write(file: &Path, bytes: &[u8]) -> Result<(), CacheFault> {
+pub(crate) fn write(file: &Path, bytes: &[u8]) -> Result<(), CacheFault> {
     let fault = |path: &Path, source| CacheFault::Write { path: path.to_owned(), source };
     let Some(folder) = file.parent() else {
         return Err(fault(file, io::ErrorKind::InvalidInput.into()));

@@ -153,8 +153,13 @@ fn compare(
     let first = run(IN_TURN, budget.unwrap_or(FIRST_MAX))?;
     let took = first.as_ref().map_or(Span::ZERO, PairTrial::took);
     let usual = took.times(BUDGET_TRIALS).max(BUDGET_MIN);
-    let rules =
-        Rules { budget: budget.unwrap_or(usual), limit_first: took.times(2.0), known: None, seed: SEED };
+    let rules = Rules {
+        budget: budget.unwrap_or(usual),
+        more: Span::ZERO,
+        limit_first: took.times(2.0),
+        known: None,
+        seed: SEED,
+    };
     let mut done =
         Compared { race: Race::new(rules, ways.len() - 2), rules, ends: vec![Vec::new(); ways.len()] };
     let mut next = first.map(|trial| (IN_TURN, trial));
@@ -250,7 +255,8 @@ mod tests {
 
     #[test]
     fn a_race_needs_no_outcome_to_have_a_report() {
-        let rules = Rules { budget: BUDGET_MIN, limit_first: BUDGET_MIN, known: None, seed: SEED };
+        let rules =
+            Rules { budget: BUDGET_MIN, more: Span::ZERO, limit_first: BUDGET_MIN, known: None, seed: SEED };
         let race = Race::new(rules, 2);
         assert_eq!(choose(race.entrants()), Choice::Unknown);
         let stopped = PairTrial { outcome: Outcome::Stopped { after: Span::from_ms(5) }, ends: None };
