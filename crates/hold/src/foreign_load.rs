@@ -4,7 +4,8 @@
 //! first reads one number, the tasks that are runnable at this instant. If there are others, it
 //! takes the load from counters that an earlier start kept, or from the runnable tasks
 //! ([`trimtab_core::place::load_estimate()`]), and searches for bound tasks for a bounded time. It
-//! waits for at most `STAY_MAX`, and only if counters show a busy CPU that no task explains.
+//! waits for at most `STAY_MAX`, and only if counters show a busy CPU that no task explains; places
+//! of computing tasks that earlier starts kept make that rare.
 //! `full` measures: it samples load for a tenth of a second and examines every task.
 
 use crate::site_facts::location;
@@ -22,10 +23,10 @@ use trimtab_core::time::Span;
 use trimtab_core::topology::Machine;
 use trimtab_front::args::SurveyMode;
 use trimtab_front::process_env::World;
-use trimtab_linux::ledger::{Ledger, LoadSamples};
+use trimtab_linux::ledger::{KeptTasks, Ledger, LoadSamples};
 use trimtab_linux::process::{Pid, State};
 use trimtab_linux::survey::{Load, LoadSample, Masks, Pin, PinScan, Processes, RunnableCount};
-use trimtab_linux::survey::{running, since_boot};
+use trimtab_linux::survey::{RunningSearch, TaskPlace, since_boot};
 use trimtab_linux::text::ReadError;
 
 /// Time for which `full` samples load: ten timer ticks of the slowest common kernel, so that one
@@ -45,6 +46,9 @@ const AUTO_SEARCH_MAX: Duration = Duration::from_micros(250);
 const STAY_MAX: Duration = Duration::from_millis(3);
 /// Time between two counts of the runnable tasks meanwhile.
 const STAY_STEP: Duration = Duration::from_micros(200);
+/// Longest part of the search after each of these counts. Chosen: a third of the wait is computed at
+/// most, and a search among some hundred processes ends in it.
+const STAY_SEARCH: Duration = Duration::from_micros(100);
 
 /// Number of tasks that are examined for bindings in any case; bound processes come first.
 const TASKS_MIN: usize = 32;
@@ -109,15 +113,24 @@ impl Surroundings {
             None => location(world).and_then(|location| LoadSamples::open(&location)).ok(),
         };
         let ages = Duration::from_nanos(AGE_MIN.0)..=Duration::from_nanos(AGE_MAX.0);
-        let before = kept.and_then(|kept| kept.exchange(counters.as_ref().ok(), now, &ages));
+        let before = kept.as_ref().and_then(|kept| kept.exchange(counters.as_ref().ok(), now, &ages));
+        let proc = world.proc();
+        let search = || TaskSearch::new(&proc, processes, kept.as_ref().map(LoadSamples::tasks));
         let evidence = match (before, counters) {
             (Some((before, age)), Ok(counters)) => {
                 let load = permille(&Load::between(&before, &counters));
-                let tasks = is_any_busy(&load).then(|| runnable_tasks(world, others, processes));
-                others = tasks.as_ref().map_or(others, |tasks| staying(count, others, tasks));
+                let tasks = is_any_busy(&load).then(|| {
+                    let mut search = search();
+                    others = search.staying(count, others);
+                    search.end()
+                });
                 LoadEvidence::Kept { load, age: Span(u64::try_from(age.as_nanos()).unwrap_or(0)), tasks }
             }
-            _ => LoadEvidence::Tasks(runnable_tasks(world, others, processes)),
+            _ => {
+                let mut search = search();
+                search.go_on(others, AUTO_SEARCH_MAX);
+                LoadEvidence::Tasks(search.end())
+            }
         };
         let estimate = load_estimate(evidence, others);
         self.notes.push(estimate.origin.to_string());
@@ -175,13 +188,65 @@ impl Surroundings {
     }
 }
 
-/// Searches for the runnable tasks for [`AUTO_SEARCH_MAX`].
-fn runnable_tasks(world: &World, others: usize, processes: &Listed) -> RunnableTasks {
-    let begin = Instant::now();
-    let go_on = || begin.elapsed() < AUTO_SEARCH_MAX;
-    let Ok(processes) = processes else { return RunnableTasks { found: Vec::new(), cut: true } };
-    let found = running(&world.proc(), processes, others, go_on);
-    RunnableTasks { found: found.tasks, cut: found.cut }
+/// Search for the runnable tasks of other programs.
+struct TaskSearch<'a> {
+    /// `None` if the processes cannot be listed.
+    running: Option<RunningSearch<'a>>,
+    /// Keeps the tasks that compute for later starts; `None` without a file for it.
+    kept: Option<KeptTasks>,
+    /// Places of the tasks that earlier starts found to compute.
+    known: Vec<TaskPlace>,
+}
+
+impl<'a> TaskSearch<'a> {
+    /// Prepares a search that begins with the tasks of earlier starts.
+    fn new(proc: &'a Path, processes: &'a Listed, kept: Option<KeptTasks>) -> Self {
+        let known = kept.as_ref().map(KeptTasks::read).unwrap_or_default();
+        let running = processes.as_ref().ok().map(|processes| RunningSearch::new(proc, processes, &known));
+        Self { running, kept, known }
+    }
+
+    /// Searches on for this time, or until this many tasks are found.
+    fn go_on(&mut self, wanted: usize, longest: Duration) {
+        let begin = Instant::now();
+        if let Some(running) = &mut self.running {
+            running.go_on(wanted, || begin.elapsed() < longest);
+        }
+    }
+
+    /// Returns the tasks that were found so far.
+    fn tasks(&self) -> RunnableTasks {
+        let none = RunnableTasks { found: Vec::new(), cut: true };
+        self.running.as_ref().map_or(none, RunningSearch::tasks)
+    }
+
+    /// Searches for [`AUTO_SEARCH_MAX`]. If that leaves a question, waits for tasks that run for a
+    /// moment, and searches on meanwhile. Returns the smallest number of tasks of others that were
+    /// runnable within [`STAY_MAX`]; the wait ends when the tasks that were found explain it.
+    fn staying(&mut self, count: &RunnableCount, others: usize) -> usize {
+        self.go_on(others, AUTO_SEARCH_MAX);
+        let begin = Instant::now();
+        let mut least = others;
+        while !self.tasks().explain(least) && begin.elapsed() < STAY_MAX {
+            std::thread::sleep(STAY_STEP);
+            let Ok(now) = count.read() else { break };
+            least = least.min(now.others() as usize);
+            self.go_on(least, STAY_SEARCH);
+        }
+        least
+    }
+
+    /// Returns the tasks that were found, and keeps those that compute.
+    fn end(self) -> RunnableTasks {
+        if let (Some(running), Some(kept)) = (&self.running, &self.kept) {
+            let mut computing = running.computing();
+            computing.truncate(KeptTasks::MOST);
+            if computing != self.known {
+                kept.keep(&computing);
+            }
+        }
+        self.tasks()
+    }
 }
 
 /// Opens the count of runnable tasks, and returns it with the number of those of others.
@@ -189,19 +254,6 @@ fn count_others(proc: &Path) -> Result<(RunnableCount, usize), ReadError> {
     let count = RunnableCount::open(proc)?;
     let others = count.read()?.others() as usize;
     Ok((count, others))
-}
-
-/// Returns the smallest number of tasks of others that are runnable within [`STAY_MAX`]; the wait
-/// ends when the tasks that were found explain that number.
-fn staying(count: &RunnableCount, others: usize, tasks: &RunnableTasks) -> usize {
-    let begin = Instant::now();
-    let mut least = others;
-    while !tasks.explain(least) && begin.elapsed() < STAY_MAX {
-        std::thread::sleep(STAY_STEP);
-        let Ok(now) = count.read() else { break };
-        least = least.min(now.others() as usize);
-    }
-    least
 }
 
 /// Busy share of each CPU, in permille.
@@ -230,19 +282,51 @@ mod tests {
         (proc, count)
     }
 
+    fn search(processes: &Listed, kept: Option<KeptTasks>) -> TaskSearch<'_> {
+        TaskSearch::new(Path::new("/proc"), processes, kept)
+    }
+
     #[test]
     fn tasks_that_end_meanwhile_do_not_count_and_those_that_stay_do() {
-        let unknown = RunnableTasks { found: Vec::new(), cut: true };
+        let unknown = Err(RunnableCount::open(Path::new("/no/such/folder")).unwrap_err());
         for (running, stay) in [(1, 0), (2, 1), (3, 2), (9, 3)] {
             let (_root, count) = machine(running);
-            assert_eq!(staying(&count, 3, &unknown), stay, "{running}");
+            assert_eq!(search(&unknown, None).staying(&count, 3), stay, "{running}");
         }
     }
 
     #[test]
     fn a_start_does_not_wait_where_all_processes_were_examined() {
         let (_root, count) = machine(1);
-        let examined = RunnableTasks { found: Vec::new(), cut: false };
-        assert_eq!(staying(&count, 3, &examined), 3, "the count is not read again");
+        let none = Processes::list(tempfile::tempdir().unwrap().path());
+        assert_eq!(search(&none, None).staying(&count, 3), 3, "the count is not read again");
+    }
+
+    /// A start that searches for longer than it may finds the program later, and the next one at once.
+    #[test]
+    fn the_place_of_a_computing_task_is_kept_for_the_next_start() {
+        let mut spin = std::process::Command::new("sh").args(["-c", "while :; do :; done"]).spawn().unwrap();
+        let place = TaskPlace { pid: Pid(spin.id()), tid: Pid(spin.id()).main_thread() };
+        let ledger = tempfile::tempfile().unwrap();
+        let kept = || Some(KeptTasks::in_file(std::sync::Arc::new(ledger.try_clone().unwrap().into())));
+        let all = Processes::list(Path::new("/proc"));
+        let begin = Instant::now();
+        // It counts from the age of 0.1 s.
+        while kept().unwrap().read() != [place] && begin.elapsed() < Duration::from_secs(20) {
+            let mut first = search(&all, kept());
+            first.go_on(1, Duration::from_secs(1));
+            first.end();
+        }
+        let none = Processes::list(tempfile::tempdir().unwrap().path());
+        let mut next = search(&none, kept());
+        next.go_on(1, Duration::from_secs(1));
+        let found = next.end();
+        spin.kill().unwrap();
+        spin.wait().unwrap();
+        assert_eq!(found.found.len(), 1, "{found:?}");
+        let mut last = search(&none, kept());
+        last.go_on(1, Duration::from_secs(1));
+        assert_eq!(last.end().found, [], "it has ended");
+        assert_eq!(kept().unwrap().read(), []);
     }
 }

@@ -47,6 +47,14 @@ pub struct RunnableTask {
     pub life: Span,
 }
 
+impl RunnableTask {
+    /// Returns whether the task has computed for most of its life.
+    pub fn computes(&self) -> bool {
+        self.life >= LIFE_MIN
+            && self.used.share_of(self.life).is_some_and(|share| share >= COMPUTING_SHARE_MIN)
+    }
+}
+
 /// Evidence for the load of each CPU.
 #[derive(Clone, PartialEq, Debug)]
 pub enum LoadEvidence {
@@ -77,7 +85,7 @@ pub struct RunnableTasks {
 impl RunnableTasks {
     /// Returns the number of tasks that have computed for most of their life.
     fn computing(&self) -> usize {
-        self.found.iter().filter(|task| computes(task)).count()
+        self.found.iter().filter(|task| task.computes()).count()
     }
 
     /// Returns whether nothing is unknown, if `runnable` tasks are runnable: all processes were
@@ -145,17 +153,12 @@ pub fn load_estimate(evidence: LoadEvidence, runnable: usize) -> LoadEstimate {
             LoadEstimate { busy: busiest(load, most), origin: LoadOrigin::Kept(age) }
         }
         LoadEvidence::Tasks(RunnableTasks { found, .. }) => {
-            let computing = found.iter().filter(|task| computes(task));
+            let computing = found.iter().filter(|task| task.computes());
             let load = computing.map(|task| (task.cpu, FULL_PERMILLE)).collect();
             let origin = LoadOrigin::Tasks { found: found.len(), runnable };
             LoadEstimate { busy: busiest(load, runnable), origin }
         }
     }
-}
-
-/// Returns whether a task has computed for most of its life.
-fn computes(task: &RunnableTask) -> bool {
-    task.life >= LIFE_MIN && task.used.share_of(task.life).is_some_and(|share| share >= COMPUTING_SHARE_MIN)
 }
 
 /// Leaves the load of the `count` busiest CPUs; the other CPUs are idle at this instant. Equal

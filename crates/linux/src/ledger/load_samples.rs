@@ -13,6 +13,7 @@
 
 use super::Ledger;
 use super::error::LedgerError;
+use super::kept_tasks::KeptTasks;
 use super::place::{LedgerPart, Location};
 use crate::survey::LoadSample;
 use rustix::io::{pread, pwrite};
@@ -60,6 +61,11 @@ impl LoadSamples {
     /// Returns the counters beside an open ledger; `None` if its file of records cannot be used.
     pub fn beside(ledger: &Ledger) -> Option<Self> {
         Some(Self { file: Arc::clone(ledger.records()?) })
+    }
+
+    /// Returns the tasks that launches keep in the same file.
+    pub fn tasks(&self) -> KeptTasks {
+        KeptTasks::in_file(Arc::clone(&self.file))
     }
 
     /// Has the effect of [`Self::latest`] and then [`Self::keep`], and reads the slots once.
