@@ -206,11 +206,12 @@ impl<'a> TaskSearch<'a> {
         Self { running, kept, known }
     }
 
-    /// Searches on for this time, or until this many tasks are found.
+    /// Searches on for this time, or until this many tasks are found. The time begins after the
+    /// known places, so that a list that is false costs no part of the search.
     fn go_on(&mut self, wanted: usize, longest: Duration) {
-        let begin = Instant::now();
+        let mut begin = None;
         if let Some(running) = &mut self.running {
-            running.go_on(wanted, || begin.elapsed() < longest);
+            running.go_on(wanted, || begin.get_or_insert_with(Instant::now).elapsed() < longest);
         }
     }
 
