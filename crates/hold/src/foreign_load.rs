@@ -10,9 +10,7 @@
 
 use crate::site_facts::location;
 use serde::Serialize;
-use std::cell::LazyCell;
 use std::collections::BTreeMap;
-use std::ops::Deref;
 use std::path::Path;
 use std::time::{Duration, Instant};
 use trimtab_core::ids::OsCpu;
@@ -23,7 +21,7 @@ use trimtab_core::time::Span;
 use trimtab_core::topology::Machine;
 use trimtab_front::args::SurveyMode;
 use trimtab_front::process_env::World;
-use trimtab_linux::ledger::{KeptTasks, Ledger, LoadSamples};
+use trimtab_linux::ledger::{KeptNumbers, Ledger, LoadSamples};
 use trimtab_linux::process::{Pid, State};
 use trimtab_linux::survey::{Load, LoadSample, Masks, Pin, PinScan, Processes, RunnableCount};
 use trimtab_linux::survey::{RunningSearch, TaskPlace, since_boot};
@@ -49,6 +47,10 @@ const STAY_STEP: Duration = Duration::from_micros(200);
 /// Longest part of the search after each of these counts. Chosen: a third of the wait is computed at
 /// most, and a search among some hundred processes ends in it.
 const STAY_SEARCH: Duration = Duration::from_micros(100);
+
+/// Tasks of a machine from which a start looks for an earlier list of the processes. Chosen: the kernel
+/// lists fewer in some 0.2 ms.
+const TASKS_MANY: u32 = 1_000;
 
 /// Number of tasks that are examined for bindings in any case; bound processes come first.
 const TASKS_MIN: usize = 32;
@@ -87,8 +89,13 @@ impl Surroundings {
             SurveyMode::Auto => match count_others(&world.proc()) {
                 Ok((_, 0)) => seen.notes.push("no other program runs on this machine".to_owned()),
                 Ok((count, others)) => {
-                    let processes = LazyCell::new(|| Processes::list(&world.proc()));
-                    seen.estimate(world, (&count, others), &processes, ledger);
+                    let kept = match ledger {
+                        Some(ledger) => LoadSamples::beside(ledger),
+                        None => location(world).and_then(|location| LoadSamples::open(&location)).ok(),
+                    };
+                    let numbers = kept.as_ref().map(LoadSamples::numbers);
+                    let processes = processes(&world.proc(), &count, numbers.as_ref());
+                    seen.estimate(world, (&count, others), &processes, kept.as_ref());
                     seen.find_pins(world, machine, allowed, &processes, AUTO_SEARCH_MAX);
                 }
                 Err(error) => seen.notes.push(format!("the running tasks cannot be counted: {error}")),
@@ -103,19 +110,15 @@ impl Surroundings {
         &mut self,
         world: &World,
         (count, mut others): (&RunnableCount, usize),
-        processes: &impl Deref<Target = Listed>,
-        ledger: Option<&Ledger>,
+        processes: &Listed,
+        kept: Option<&LoadSamples>,
     ) {
         let now = since_boot();
         let counters = LoadSample::read(&world.proc());
-        let kept = match ledger {
-            Some(ledger) => LoadSamples::beside(ledger),
-            None => location(world).and_then(|location| LoadSamples::open(&location)).ok(),
-        };
         let ages = Duration::from_nanos(AGE_MIN.0)..=Duration::from_nanos(AGE_MAX.0);
-        let before = kept.as_ref().and_then(|kept| kept.exchange(counters.as_ref().ok(), now, &ages));
+        let before = kept.and_then(|kept| kept.exchange(counters.as_ref().ok(), now, &ages));
         let proc = world.proc();
-        let search = || TaskSearch::new(&proc, processes, kept.as_ref().map(LoadSamples::tasks));
+        let search = || TaskSearch::new(&proc, processes, kept.map(LoadSamples::numbers));
         let evidence = match (before, counters) {
             (Some((before, age)), Ok(counters)) => {
                 let load = permille(&Load::between(&before, &counters));
@@ -141,7 +144,7 @@ impl Surroundings {
     fn measure(&mut self, world: &World, machine: &Machine, allowed: &CpuSet) {
         let begin = Instant::now();
         let before = LoadSample::read(&world.proc());
-        let processes = LazyCell::new(|| Processes::list(&world.proc()));
+        let processes = Processes::list(&world.proc());
         self.find_pins(world, machine, allowed, &processes, FULL_SEARCH_MAX);
         std::thread::sleep(SAMPLE_TIME.saturating_sub(begin.elapsed()));
         match (before, LoadSample::read(&world.proc())) {
@@ -159,7 +162,7 @@ impl Surroundings {
         world: &World,
         machine: &Machine,
         allowed: &CpuSet,
-        processes: &impl Deref<Target = Listed>,
+        processes: &Listed,
         longest: Duration,
     ) {
         let (proc, begin) = (world.proc(), Instant::now());
@@ -169,7 +172,7 @@ impl Surroundings {
             examined += 1;
             examined <= TASKS_MIN || begin.elapsed() < longest
         };
-        match &**processes {
+        match processes {
             Ok(processes) => {
                 let found = scan.run_among(processes, go_on);
                 if found.cut {
@@ -188,20 +191,35 @@ impl Surroundings {
     }
 }
 
+/// Returns the processes: where threads are many, those that an earlier start kept, if they are proven
+/// to be all; else as the kernel lists them. Keeps them for later starts.
+fn processes(proc: &Path, count: &RunnableCount, kept: Option<&KeptNumbers>) -> Listed {
+    let before = count.tasks().ok().filter(|count| count.tasks >= TASKS_MANY);
+    let Some((before, kept)) = before.zip(kept) else { return Processes::list(proc) };
+    let known = kept.processes();
+    let processes = Processes::known(proc, &known, count).map_or_else(|| Processes::list(proc), Ok);
+    if let Some(now) = processes.as_ref().ok().and_then(|processes| processes.to_keep(proc, before))
+        && now.pids != known.pids
+    {
+        kept.keep_processes(&now);
+    }
+    processes
+}
+
 /// Search for the runnable tasks of other programs.
 struct TaskSearch<'a> {
     /// `None` if the processes cannot be listed.
     running: Option<RunningSearch<'a>>,
     /// Keeps the tasks that compute for later starts; `None` without a file for it.
-    kept: Option<KeptTasks>,
+    kept: Option<KeptNumbers>,
     /// Places of the tasks that earlier starts found to compute.
     known: Vec<TaskPlace>,
 }
 
 impl<'a> TaskSearch<'a> {
     /// Prepares a search that begins with the tasks of earlier starts.
-    fn new(proc: &'a Path, processes: &'a Listed, kept: Option<KeptTasks>) -> Self {
-        let known = kept.as_ref().map(KeptTasks::read).unwrap_or_default();
+    fn new(proc: &'a Path, processes: &'a Listed, kept: Option<KeptNumbers>) -> Self {
+        let known = kept.as_ref().map(KeptNumbers::tasks).unwrap_or_default();
         let running = processes.as_ref().ok().map(|processes| RunningSearch::new(proc, processes, &known));
         Self { running, kept, known }
     }
@@ -240,10 +258,9 @@ impl<'a> TaskSearch<'a> {
     /// Returns the tasks that were found, and keeps those that compute.
     fn end(self) -> RunnableTasks {
         if let (Some(running), Some(kept)) = (&self.running, &self.kept) {
-            let mut computing = running.computing();
-            computing.truncate(KeptTasks::MOST);
+            let computing = running.computing();
             if computing != self.known {
-                kept.keep(&computing);
+                kept.keep_tasks(&computing);
             }
         }
         self.tasks()
@@ -283,7 +300,7 @@ mod tests {
         (proc, count)
     }
 
-    fn search(processes: &Listed, kept: Option<KeptTasks>) -> TaskSearch<'_> {
+    fn search(processes: &Listed, kept: Option<KeptNumbers>) -> TaskSearch<'_> {
         TaskSearch::new(Path::new("/proc"), processes, kept)
     }
 
@@ -309,11 +326,11 @@ mod tests {
         let mut spin = std::process::Command::new("sh").args(["-c", "while :; do :; done"]).spawn().unwrap();
         let place = TaskPlace { pid: Pid(spin.id()), tid: Pid(spin.id()).main_thread() };
         let ledger = tempfile::tempfile().unwrap();
-        let kept = || Some(KeptTasks::in_file(std::sync::Arc::new(ledger.try_clone().unwrap().into())));
+        let kept = || Some(KeptNumbers::in_file(std::sync::Arc::new(ledger.try_clone().unwrap().into())));
         let all = Processes::list(Path::new("/proc"));
         let begin = Instant::now();
         // It counts from the age of 0.1 s.
-        while kept().unwrap().read() != [place] && begin.elapsed() < Duration::from_secs(20) {
+        while kept().unwrap().tasks() != [place] && begin.elapsed() < Duration::from_secs(20) {
             let mut first = search(&all, kept());
             first.go_on(1, Duration::from_secs(1));
             first.end();
@@ -328,6 +345,6 @@ mod tests {
         let mut last = search(&none, kept());
         last.go_on(1, Duration::from_secs(1));
         assert_eq!(last.end().found, [], "it has ended");
-        assert_eq!(kept().unwrap().read(), []);
+        assert_eq!(kept().unwrap().tasks(), []);
     }
 }

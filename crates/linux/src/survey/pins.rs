@@ -8,15 +8,15 @@
 //! process first. Reading the mask of a main thread is one system call, so a bound process is found
 //! even if the time runs out early; a bound thread of an old process may then be missed.
 
+use super::processes::{Processes, numbered_entries, open_dir};
 use crate::process::{self, Pid, Stat, State, Status, Tid};
 use crate::sys::affinity;
 use crate::text::{self, ReadError};
-use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
-use rustix::fs::{AtFlags, Mode, OFlags, RawDir};
+use rustix::fd::{AsFd, BorrowedFd};
+use rustix::fs::{Mode, OFlags};
 use rustix::io::Errno;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
-use std::mem::MaybeUninit;
 use std::path::Path;
 use trimtab_core::ids::OsCpu;
 use trimtab_core::set::CpuSet;
@@ -73,28 +73,6 @@ impl Pins {
     }
 }
 
-/// The processes under a `proc`, listed once for several searches.
-#[derive(Debug)]
-pub struct Processes {
-    dir: OwnedFd,
-    pub(super) youngest_first: Vec<Pid>,
-}
-
-impl Processes {
-    /// Lists the processes.
-    ///
-    /// # Errors
-    /// The directory of processes cannot be read.
-    pub fn list(proc: &Path) -> Result<Self, ReadError> {
-        let failed = |errno| ReadError::io(proc, errno);
-        let dir = open_dir(rustix::fs::CWD, proc).map_err(failed)?;
-        let mut numbers = Vec::new();
-        numbered_entries(dir.as_fd(), &mut numbers).map_err(failed)?;
-        numbers.sort_unstable_by(|a, b| b.cmp(a));
-        Ok(Self { dir, youngest_first: numbers.into_iter().map(Pid).collect() })
-    }
-}
-
 /// A scan for bound tasks.
 #[derive(Clone, Copy, Debug)]
 pub struct PinScan<'a> {
@@ -121,14 +99,14 @@ impl PinScan<'_> {
     /// Does the same among processes that were listed before.
     pub fn run_among(&self, processes: &Processes, go_on: impl FnMut(usize) -> bool) -> Pins {
         let (found, text) = (Pins::default(), Vec::new());
-        let mut walk = Walk { scan: self, dir: processes.dir.as_fd(), go_on, found, text, usual: None };
+        let mut walk = Walk { scan: self, processes, go_on, found, text, usual: None };
         let main_thread_binds = |pid: Pid| match self.masks {
             Masks::Kernel => affinity::get(Some(pid.main_thread())).is_ok_and(|mask| self.binds(&mask)),
             Masks::Files => false,
         };
-        let kernel = self.kernel_threads();
+        let kernel = processes.kernel(self.proc);
         let all = processes.youngest_first.iter().copied();
-        let users = all.filter(|pid| walk.is_foreign(*pid, &kernel));
+        let users = all.filter(|pid| walk.is_foreign(*pid, kernel));
         let (mut bound, mut others): (Vec<Pid>, Vec<Pid>) = users.partition(|pid| main_thread_binds(*pid));
         // Where no main thread is bound, which is the rule, the caller's ancestors need not be
         // known.
@@ -163,25 +141,12 @@ impl PinScan<'_> {
         }
         skipped
     }
-
-    /// Returns the kernel's threads (hundreds on a large machine, nearly all of them bound), if the
-    /// kernel lists them at once, each with its number of tasks.
-    fn kernel_threads(&self) -> BTreeMap<Pid, usize> {
-        let mut skipped = BTreeMap::new();
-        let parent_of_kernel_threads = Pid(2);
-        if process::stat(self.proc, parent_of_kernel_threads).is_ok_and(|stat| stat.kernel_thread) {
-            let children = text::read(&self.proc.join("2/task/2/children")).unwrap_or_default();
-            let children = text::words(&children).filter_map(text::number).map(Pid);
-            skipped.extend(children.chain([parent_of_kernel_threads]).map(|pid| (pid, 1)));
-        }
-        skipped
-    }
 }
 
 /// A scan in progress.
 struct Walk<'a, G> {
     scan: &'a PinScan<'a>,
-    dir: BorrowedFd<'a>,
+    processes: &'a Processes,
     go_on: G,
     found: Pins,
     /// The file read last; kept for its capacity.
@@ -225,16 +190,13 @@ impl<G: FnMut(usize) -> bool> Walk<'_, G> {
         self.found.cut
     }
 
-    /// Returns whether a process has no thread but its main thread: the kernel counts the threads
-    /// as links of their folder. One call, where listing the folder takes four.
+    /// Returns whether a process has no thread but its main thread.
     fn has_one_thread(&self, pid: Pid) -> bool {
-        // Two links of any folder, and one for each thread.
-        rustix::fs::statat(self.dir, format!("{pid}/task").as_str(), AtFlags::empty())
-            .is_ok_and(|stat| stat.st_nlink == 3)
+        self.processes.threads(pid) == Some(1)
     }
 
     fn process(&mut self, pid: Pid, threads: &mut Vec<u32>) -> Result<(), Errno> {
-        let tasks = open_dir(self.dir, format!("{pid}/task").as_str())?;
+        let tasks = open_dir(self.processes.dir.as_fd(), format!("{pid}/task").as_str())?;
         numbered_entries(tasks.as_fd(), threads)?;
         threads.sort_unstable();
         for (at, &tid) in threads.iter().enumerate() {
@@ -293,19 +255,4 @@ impl<G: FnMut(usize) -> bool> Walk<'_, G> {
         self.usual = Some((list.to_vec(), binds));
         binds
     }
-}
-
-fn open_dir(at: impl AsFd, path: impl rustix::path::Arg) -> Result<OwnedFd, Errno> {
-    rustix::fs::openat(at, path, OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty())
-}
-
-/// Adds the entries that have a number as their name.
-fn numbered_entries(dir: BorrowedFd<'_>, numbers: &mut Vec<u32>) -> Result<(), Errno> {
-    // Room for some 1,300 entries at 24 bytes each: most directories are read in one call.
-    let mut buffer = [MaybeUninit::uninit(); 32 << 10];
-    let mut entries = RawDir::new(dir, &mut buffer);
-    while let Some(entry) = entries.next() {
-        numbers.extend(text::number::<u32>(entry?.file_name().to_bytes()));
-    }
-    Ok(())
 }
