@@ -28,6 +28,7 @@ use trimtab_launch::facts::LedgerFacts;
 use trimtab_launch::{LaunchFacts, LaunchRequest, Refusal, Role, demand, place};
 use trimtab_linux::ledger::{Group, Held, Holder, Ledger, LedgerError, Level, Mode, Planner};
 use trimtab_linux::ledger::{ProcessTable, QueuedRun, TakeError, Ticket};
+use trimtab_linux::partitions;
 
 /// Longest wait for the planner lock. A launch holds it for under a millisecond; a process that
 /// holds it longer was stopped, and planning without the lock is safe.
@@ -54,6 +55,13 @@ const GIVE_BACK_MAX: Duration = Duration::from_secs(2);
 /// withheld from it: the service that enforces holds looks at the ledger once a second, and some
 /// seconds later while holds change and it reads very many processes.
 const RELEASE_MAX: Duration = Duration::from_secs(10);
+
+/// Time for which a request must be more than exists, beside a service that enforces holds, before
+/// it is refused: one partition ends and another begins between the readings of an attempt, which
+/// then counts too few CPUs.
+const SETTLING_MAX: Duration = Duration::from_secs(1);
+/// Pause between two attempts in that time.
+const SETTLING_PAUSE: Duration = Duration::from_millis(20);
 
 /// Time after which the line about the wait is repeated if the position is the same. Chosen: a sign
 /// of life that does not fill a log.
@@ -143,7 +151,9 @@ pub fn reserve(
     let processes = OnceCell::new();
     let allowed = facts.bounds.allowed.clone();
     let (patience, ending, used) = (PLANNER_WAIT_MAX, CpuSet::new(), None);
-    let mut taking = Taking { world, request, role, order, patience, allowed, ending, used, processes };
+    let settling = None;
+    let mut taking =
+        Taking { world, request, role, order, patience, allowed, ending, settling, used, processes };
     loop {
         let open = || location(world).and_then(|location| Ledger::open(&location));
         let ledger = match opened.take().map_or_else(open, Ok) {
@@ -188,6 +198,11 @@ pub fn reserve(
                         || waits_for_growth(&mut asked_back, world, &ledger, &facts.machine)) =>
             {
                 anyhow::Error::from(error)
+            }
+            Ok(Attempt::Refused(error)) if !error.passes() && taking.is_settling(facts) => {
+                std::thread::sleep(SETTLING_PAUSE);
+                taking.read_limits(facts);
+                continue;
             }
             Ok(Attempt::Refused(error)) => return Err(refused(error, &ledger, &stand)),
             Err(error) => return Ok(without_ledger(facts, &error)),
@@ -329,6 +344,8 @@ struct Taking<'a> {
     allowed: CpuSet,
     /// CPUs of holds that have ended which are withheld for another moment.
     ending: CpuSet,
+    /// Time of the first of the attempts in a row for which too few CPUs exist.
+    settling: Option<Instant>,
     /// The memory that holds use, if the request names an amount; kept while the launch waits.
     used: Option<MemoryUse>,
     processes: OnceCell<ProcessTable>,
@@ -347,6 +364,15 @@ impl Taking<'_> {
         {
             self.allowed = allowed;
         }
+    }
+
+    /// Returns whether an attempt for which too few CPUs exist is to be made again, since a service
+    /// that enforces holds may have changed partitions between its readings.
+    fn is_settling(&mut self, facts: &LaunchFacts) -> bool {
+        self.order.holder.is_none()
+            && !facts.machine.cpus().is_subset(&self.allowed)
+            && self.settling.get_or_insert_with(Instant::now).elapsed() < SETTLING_MAX
+            && partitions::is_enforced(&self.world.root)
     }
 
     /// Looks for the CPUs that only enforced holds keep from this process; `None` for a holder that
@@ -503,6 +529,9 @@ impl Taking<'_> {
             Ok(_) if !is_fresh => return Ok(Attempt::Stale),
             Ok(placed) => (placed.hold, placed.memory_hold),
             Err(error) => {
+                if error.passes() {
+                    self.settling = None;
+                }
                 facts.ledger = held(others);
                 let without = !given.kept.is_empty() && place(self.request, facts, &self.role).is_ok();
                 return Ok(match without {
