@@ -275,6 +275,15 @@ mod tests {
     }
 
     #[test]
+    fn the_number_of_a_thread_is_that_of_no_process() {
+        let own = || u32::try_from(rustix::thread::gettid().as_raw_nonzero().get()).unwrap();
+        let beside = std::thread::spawn(move || signals::is_process(own())).join().unwrap();
+        // The first process may be another user's.
+        assert!(!beside && signals::is_process(std::process::id()) && signals::is_process(1));
+        assert!(!signals::is_process(0) && !signals::is_process(u32::MAX));
+    }
+
+    #[test]
     fn a_list_that_costs_less_than_its_proof_is_made_by_the_kernel() {
         let proc = Path::new("/proc");
         let before = TaskCount { tasks: 7, newest: 1 };
