@@ -323,30 +323,30 @@ mod tests {
     /// The next start finds the program without any list of the processes.
     #[test]
     fn the_place_of_a_computing_task_is_kept_for_the_next_start() {
-        let mut spin = std::process::Command::new("sh").args(["-c", "while :; do :; done"]).spawn().unwrap();
-        let place = TaskPlace { pid: Pid(spin.id()), tid: Pid(spin.id()).main_thread() };
+        let root = tempfile::tempdir().unwrap();
+        let folder = root.path().join("10");
+        fs::create_dir(&folder).unwrap();
+        // Ten seconds old, of which it has computed nine, on CPU 1.
+        let born = (since_boot().as_millis() / 10).saturating_sub(1_000);
+        let zeros = " 0".repeat(16);
+        let line = format!("10 (hog) R 1 1 1 0 -1 0 0 0 0 0 900 0 0 0 20 0 1 0 {born}{zeros} 1");
+        fs::write(folder.join("stat"), line).unwrap();
         let ledger = tempfile::tempfile().unwrap();
-        let kept = || Some(KeptNumbers::in_file(std::sync::Arc::new(ledger.try_clone().unwrap().into())));
-        let all = Processes::list(Path::new("/proc"));
-        let begin = Instant::now();
-        // It counts from the age of 0.1 s.
-        while !kept().unwrap().tasks().contains(&place) && begin.elapsed() < Duration::from_secs(20) {
-            let mut first = search(&all, kept());
-            first.go_on(usize::MAX, Duration::from_secs(10));
-            first.end();
-        }
+        let kept = || KeptNumbers::in_file(std::sync::Arc::new(ledger.try_clone().unwrap().into()));
+        let listed = Processes::list(root.path());
+        let find = |processes: &Listed| {
+            let mut search = TaskSearch::new(root.path(), processes, Some(kept()));
+            search.go_on(1, Duration::from_secs(60));
+            search.end()
+        };
+        assert_eq!(find(&listed).found.len(), 1);
+        let place = TaskPlace { pid: Pid(10), tid: Pid(10).main_thread() };
+        assert_eq!(kept().tasks(), [place]);
         let none = Processes::list(tempfile::tempdir().unwrap().path());
-        let places = |search: &TaskSearch<'_>| search.running.as_ref().unwrap().computing();
-        let mut next = search(&none, kept());
-        next.go_on(usize::MAX, Duration::ZERO);
-        let found = places(&next);
-        spin.kill().unwrap();
-        spin.wait().unwrap();
-        assert!(found.contains(&place), "{found:?}");
-        let mut last = search(&none, kept());
-        last.go_on(usize::MAX, Duration::ZERO);
-        assert!(!places(&last).contains(&place), "it has ended");
-        last.end();
-        assert!(!kept().unwrap().tasks().contains(&place));
+        let found = find(&none).found;
+        assert_eq!(found.iter().map(|task| task.cpu).collect::<Vec<_>>(), [OsCpu(1)]);
+        fs::remove_dir_all(folder).unwrap();
+        assert_eq!(find(&none).found, [], "it has ended");
+        assert_eq!(kept().tasks(), []);
     }
 }
