@@ -21,7 +21,7 @@ use trimtab_core::time::Span;
 use trimtab_core::topology::Machine;
 use trimtab_front::args::SurveyMode;
 use trimtab_front::process_env::World;
-use trimtab_linux::ledger::{KeptNumbers, Ledger, LoadSamples};
+use trimtab_linux::ledger::{KeptTasks, Ledger, LoadSamples};
 use trimtab_linux::process::{Pid, State};
 use trimtab_linux::survey::{Load, LoadSample, Masks, Pin, PinScan, Processes, RunnableCount};
 use trimtab_linux::survey::{RunningSearch, TaskPlace, since_boot};
@@ -47,10 +47,6 @@ const STAY_STEP: Duration = Duration::from_micros(200);
 /// Longest part of the search after each of these counts. Chosen: a third of the wait is computed at
 /// most, and a search among some hundred processes ends in it.
 const STAY_SEARCH: Duration = Duration::from_micros(100);
-
-/// Tasks of a machine from which a start looks for an earlier list of the processes. Chosen: the kernel
-/// lists fewer in some 0.2 ms.
-const TASKS_MANY: u32 = 1_000;
 
 /// Number of tasks that are examined for bindings in any case; bound processes come first.
 const TASKS_MIN: usize = 32;
@@ -93,8 +89,7 @@ impl Surroundings {
                         Some(ledger) => LoadSamples::beside(ledger),
                         None => location(world).and_then(|location| LoadSamples::open(&location)).ok(),
                     };
-                    let numbers = kept.as_ref().map(LoadSamples::numbers);
-                    let processes = processes(&world.proc(), &count, numbers.as_ref());
+                    let processes = Processes::list(&world.proc());
                     seen.estimate(world, (&count, others), &processes, kept.as_ref());
                     seen.find_pins(world, machine, allowed, &processes, AUTO_SEARCH_MAX);
                 }
@@ -118,7 +113,7 @@ impl Surroundings {
         let ages = Duration::from_nanos(AGE_MIN.0)..=Duration::from_nanos(AGE_MAX.0);
         let before = kept.and_then(|kept| kept.exchange(counters.as_ref().ok(), now, &ages));
         let proc = world.proc();
-        let search = || TaskSearch::new(&proc, processes, kept.map(LoadSamples::numbers));
+        let search = || TaskSearch::new(&proc, processes, kept.map(LoadSamples::tasks));
         let evidence = match (before, counters) {
             (Some((before, age)), Ok(counters)) => {
                 let load = permille(&Load::between(&before, &counters));
@@ -191,35 +186,20 @@ impl Surroundings {
     }
 }
 
-/// Returns the processes: where threads are many, those that an earlier start kept, if they are proven
-/// to be all; else as the kernel lists them. Keeps them for later starts.
-fn processes(proc: &Path, count: &RunnableCount, kept: Option<&KeptNumbers>) -> Listed {
-    let before = count.tasks().ok().filter(|count| count.tasks >= TASKS_MANY);
-    let Some((before, kept)) = before.zip(kept) else { return Processes::list(proc) };
-    let known = kept.processes();
-    let processes = Processes::known(proc, &known, count).map_or_else(|| Processes::list(proc), Ok);
-    if let Some(now) = processes.as_ref().ok().and_then(|processes| processes.to_keep(proc, before))
-        && now.pids != known.pids
-    {
-        kept.keep_processes(&now);
-    }
-    processes
-}
-
 /// Search for the runnable tasks of other programs.
 struct TaskSearch<'a> {
     /// `None` if the processes cannot be listed.
     running: Option<RunningSearch<'a>>,
     /// Keeps the tasks that compute for later starts; `None` without a file for it.
-    kept: Option<KeptNumbers>,
+    kept: Option<KeptTasks>,
     /// Places of the tasks that earlier starts found to compute.
     known: Vec<TaskPlace>,
 }
 
 impl<'a> TaskSearch<'a> {
     /// Prepares a search that begins with the tasks of earlier starts.
-    fn new(proc: &'a Path, processes: &'a Listed, kept: Option<KeptNumbers>) -> Self {
-        let known = kept.as_ref().map(KeptNumbers::tasks).unwrap_or_default();
+    fn new(proc: &'a Path, processes: &'a Listed, kept: Option<KeptTasks>) -> Self {
+        let known = kept.as_ref().map(KeptTasks::read).unwrap_or_default();
         let running = processes.as_ref().ok().map(|processes| RunningSearch::new(proc, processes, &known));
         Self { running, kept, known }
     }
@@ -260,7 +240,7 @@ impl<'a> TaskSearch<'a> {
         if let (Some(running), Some(kept)) = (&self.running, &self.kept) {
             let computing = running.computing();
             if computing != self.known {
-                kept.keep_tasks(&computing);
+                kept.keep(&computing);
             }
         }
         self.tasks()
@@ -300,7 +280,7 @@ mod tests {
         (proc, count)
     }
 
-    fn search(processes: &Listed, kept: Option<KeptNumbers>) -> TaskSearch<'_> {
+    fn search(processes: &Listed, kept: Option<KeptTasks>) -> TaskSearch<'_> {
         TaskSearch::new(Path::new("/proc"), processes, kept)
     }
 
@@ -332,7 +312,7 @@ mod tests {
         let line = format!("10 (hog) R 1 1 1 0 -1 0 0 0 0 0 900 0 0 0 20 0 1 0 {born}{zeros} 1");
         fs::write(folder.join("stat"), line).unwrap();
         let ledger = tempfile::tempfile().unwrap();
-        let kept = || KeptNumbers::in_file(std::sync::Arc::new(ledger.try_clone().unwrap().into()));
+        let kept = || KeptTasks::in_file(std::sync::Arc::new(ledger.try_clone().unwrap().into()));
         let listed = Processes::list(root.path());
         let find = |processes: &Listed| {
             let mut search = TaskSearch::new(root.path(), processes, Some(kept()));
@@ -341,12 +321,12 @@ mod tests {
         };
         assert_eq!(find(&listed).found.len(), 1);
         let place = TaskPlace { pid: Pid(10), tid: Pid(10).main_thread() };
-        assert_eq!(kept().tasks(), [place]);
+        assert_eq!(kept().read(), [place]);
         let none = Processes::list(tempfile::tempdir().unwrap().path());
         let found = find(&none).found;
         assert_eq!(found.iter().map(|task| task.cpu).collect::<Vec<_>>(), [OsCpu(1)]);
         fs::remove_dir_all(folder).unwrap();
         assert_eq!(find(&none).found, [], "it has ended");
-        assert_eq!(kept().tasks(), []);
+        assert_eq!(kept().read(), []);
     }
 }

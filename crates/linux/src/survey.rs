@@ -6,7 +6,6 @@
 //!    If there are none, the tasks that are runnable ([`RunningSearch`]).
 //! 3. [`Pins`]: the CPUs to which living tasks of others are bound. A claim, whether or not they
 //!    compute at this instant.
-//!    The processes are listed by the kernel, or known from an earlier list ([`Processes`]).
 //! 4. [`Load`]: the CPUs that were used between two moments. Its only cost is the time between
 //!    them.
 //! 5. [`free_memory()`]: the memory of each node that is free, one short read for each.
@@ -26,7 +25,7 @@ pub use exclusive::{ExclusiveGrants, exclusive_grants};
 pub use free_memory::{free_memory, used_memory};
 pub use load::{CpuLoad, Load, LoadSample, Ticks};
 pub use pins::{Masks, Pin, PinScan, Pins};
-pub use processes::{KnownProcesses, Processes};
+pub use processes::Processes;
 pub use running::{RunningSearch, TaskPlace};
 pub use times::{ProcessTime, process_times};
 
@@ -37,7 +36,6 @@ use rustix::fs::{Mode, OFlags};
 use serde::{Deserialize, Serialize};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
-use trimtab_core::place::TaskCount;
 
 /// Number of tasks, and of those that are on a CPU or ready, at one instant, on the whole machine.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
@@ -95,26 +93,11 @@ impl RunnableCount {
     /// # Errors
     /// The file cannot be read or is malformed.
     pub fn read(&self) -> Result<Runnable, ReadError> {
-        self.read_as(Runnable::parse)
-    }
-
-    /// Reads the number of all tasks, and the newest one's.
-    ///
-    /// # Errors
-    /// As [`Self::read`].
-    pub fn tasks(&self) -> Result<TaskCount, ReadError> {
-        self.read_as(|text| {
-            let newest = text::words(text).nth(4).and_then(text::number).ok_or("no number of a task")?;
-            Ok(TaskCount { tasks: Runnable::parse(text)?.total, newest })
-        })
-    }
-
-    fn read_as<T>(&self, parse: impl Fn(&[u8]) -> Result<T, &'static str>) -> Result<T, ReadError> {
         // A read from the beginning makes the text anew. The longest has some 60 bytes.
         let mut text = [0; 128];
         let length =
             rustix::io::pread(&self.file, &mut text, 0).map_err(|errno| ReadError::io(&self.path, errno))?;
-        parse(&text[..length]).map_err(|problem| ReadError::malformed(&self.path, problem))
+        Runnable::parse(&text[..length]).map_err(|problem| ReadError::malformed(&self.path, problem))
     }
 }
 

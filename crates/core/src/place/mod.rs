@@ -7,8 +7,8 @@
 //! `launchers` decide the settings for the program's runtimes and launchers; `runtimes` and
 //! `programs` are tables; `fit` lowers counts, `grant` reads the number of CPUs that a workload
 //! manager granted, and `exclusive` the CPUs that one granted to others; `held_memory` has the
-//! memory that runs hold, and `deal` gives devices to ranks; `load_estimate` and `task_count` judge
-//! evidence about other programs. Nothing here reads or changes the machine.
+//! memory that runs hold, and `deal` gives devices to ranks. Nothing here reads or changes the
+//! machine.
 
 mod choice;
 mod compact;
@@ -40,7 +40,6 @@ mod spread;
 mod strategy;
 mod stride;
 mod taken;
-pub mod task_count;
 mod variable;
 pub mod waiting;
 
@@ -63,7 +62,6 @@ pub use request::{Amount, AmountError, KindChoice, NearDevice, Request, Shape, S
 pub use runtimes::{DefaultCount, OPENMP, THREAD_COUNTS, ThreadCount};
 pub use strategy::{Strategy, Stride};
 pub use taken::{BUSY_FROM, Binding, CpuState, FULL_BELOW_PERCENT, Taken, pinned_cpus};
-pub use task_count::TaskCount;
 pub use variable::{Action, Variable};
 
 #[cfg(test)]

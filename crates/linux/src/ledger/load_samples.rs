@@ -13,7 +13,7 @@
 
 use super::Ledger;
 use super::error::LedgerError;
-use super::kept_numbers::KeptNumbers;
+use super::kept_tasks::KeptTasks;
 use super::place::{LedgerPart, Location};
 use crate::survey::LoadSample;
 use rustix::io::{pread, pwrite};
@@ -63,9 +63,9 @@ impl LoadSamples {
         Some(Self { file: Arc::clone(ledger.records()?) })
     }
 
-    /// Returns the lists that launches keep in the same file.
-    pub fn numbers(&self) -> KeptNumbers {
-        KeptNumbers::in_file(Arc::clone(&self.file))
+    /// Returns the places of tasks that launches keep in the same file.
+    pub fn tasks(&self) -> KeptTasks {
+        KeptTasks::in_file(Arc::clone(&self.file))
     }
 
     /// Has the effect of [`Self::latest`] and then [`Self::keep`], and reads the slots once.

@@ -172,7 +172,7 @@ impl<G: FnMut(usize) -> bool> Walk<'_, G> {
             if self.is_cut() {
                 break;
             }
-            if known_free(at) && self.has_one_thread(pid) {
+            if known_free(at) && self.processes.has_one_thread(pid) {
                 self.found.seen += 1;
                 continue;
             }
@@ -188,11 +188,6 @@ impl<G: FnMut(usize) -> bool> Walk<'_, G> {
     fn is_cut(&mut self) -> bool {
         self.found.cut = self.found.cut || !(self.go_on)(self.found.seen);
         self.found.cut
-    }
-
-    /// Returns whether a process has no thread but its main thread.
-    fn has_one_thread(&self, pid: Pid) -> bool {
-        self.processes.threads(pid) == Some(1)
     }
 
     fn process(&mut self, pid: Pid, threads: &mut Vec<u32>) -> Result<(), Errno> {

@@ -2,7 +2,7 @@
 //!
 //! Problem: a launch may search for a fraction of a millisecond, and a program that has computed for
 //! hours is one process among hundreds. Idea: tasks that an earlier launch found to compute come
-//! first ([`crate::ledger::KeptNumbers`]), then the youngest process, since programs that people start
+//! first ([`crate::ledger::KeptTasks`]), then the youngest process, since programs that people start
 //! come after daemons. The search ends when as many tasks are found as the kernel counts.
 //!
 //! Property: a task that was found before is a place to look at, never evidence. It counts once, and

@@ -194,16 +194,6 @@ pub fn send(process: u32, number: c_int) -> Result<(), Errno> {
     if unsafe { libc::kill(process, number) } < 0 { Err(errno::last()) } else { Ok(()) }
 }
 
-/// Returns whether this is the number of a process, and not of a thread beside its first one. No
-/// signal is sent.
-pub fn is_process(number: u32) -> bool {
-    let Some(process) = libc::pid_t::try_from(number).ok().filter(|&pid| pid > 0) else { return false };
-    // SAFETY: takes integers only; signal 0 is none. The kernel finds a thread of this number that
-    // belongs to the process of the same number, or none.
-    let answer = unsafe { libc::syscall(libc::SYS_tgkill, process, process, 0) };
-    answer == 0 || errno::last() == Errno::PERM
-}
-
 /// Sends a signal with a word to a process.
 ///
 /// # Errors
