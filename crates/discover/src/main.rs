@@ -10,7 +10,7 @@ use std::process::{Command, ExitCode};
 use trimtab_core::set::CpuSet;
 use trimtab_core::topology::Parts;
 use trimtab_discover::Devices;
-use trimtab_linux::machine::{HWLOC_ENVIRONMENT, Key, NO_DEVICES, encode, nodes_with_cpus};
+use trimtab_linux::machine::{HWLOC_ENVIRONMENT, Key, NO_DEVICES, NO_PLUGINS, encode, nodes_with_cpus};
 
 const USAGE: &str = "\
 usage: trimtab-discover live [--no-devices] [--json]       the model of this machine
@@ -46,7 +46,7 @@ enum Source {
 
 fn main() -> ExitCode {
     let result = match request(std::env::args_os().skip(1).collect()) {
-        Ok(Call::Answer(request)) => settle(&request.source).and_then(|()| answer(&request)),
+        Ok(Call::Answer(request)) => settle(&request).and_then(|()| answer(&request)),
         Ok(Call::Help) => print(format!("{USAGE}\n").as_bytes()),
         Ok(Call::Version) => print(format!("trimtab-discover {}\n", version()).as_bytes()),
         Err(problem) => Err(problem),
@@ -107,13 +107,16 @@ fn request(mut words: Vec<OsString>) -> Result<Call, String> {
 /// is kept for later starts without the variable; a user who wants another machine names it to
 /// trimtab (`--machine`). The variables must be gone before any code of hwloc runs, and only a new
 /// program can safely get a new environment.
-fn settle(source: &Source) -> Result<(), String> {
+fn settle(request: &Invocation) -> Result<(), String> {
     // A picture has the nodes that other programs see, and these do not see the memory of
     // accelerators.
-    let wanted = match source {
-        Source::Picture(_) => &HWLOC_ENVIRONMENT[..3],
-        Source::Live | Source::Xml(_) => &HWLOC_ENVIRONMENT[..],
+    let mut wanted = match request.source {
+        Source::Picture(_) => HWLOC_ENVIRONMENT[..3].to_vec(),
+        Source::Live | Source::Xml(_) => HWLOC_ENVIRONMENT.to_vec(),
     };
+    if matches!((&request.source, request.devices), (Source::Live, Devices::None)) {
+        wanted.push(NO_PLUGINS);
+    }
     let ours = |name: &str| wanted.iter().find(|(wanted, _)| *wanted == name).map(|(_, value)| *value);
     let mut foreign: Vec<OsString> = Vec::new();
     let mut right = 0;

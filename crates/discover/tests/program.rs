@@ -259,6 +259,23 @@ fn the_model_of_this_machine_without_devices_is_the_same_but_for_them() {
     assert_eq!(without_devices(&["live", "--json", "--no-devices"]), without_devices(&["live", "--json"]));
 }
 
+/// Returns hwloc's plug-ins that a call of the program loads, as the C library's loader names them.
+fn plugins(words: &[&str]) -> BTreeSet<String> {
+    let out = Command::new(PROGRAM).args(words).env("LD_DEBUG", "files").output().unwrap();
+    assert!(out.status.success());
+    let lines = String::from_utf8_lossy(&out.stderr).into_owned();
+    let words = lines.split([' ', '=', ';']).filter(|word| word.contains("/hwloc/hwloc_"));
+    words.filter_map(|word| Some(word.rsplit_once('/')?.1.to_owned())).collect()
+}
+
+#[test]
+fn a_model_without_devices_needs_no_plugins() {
+    if plugins(&["live"]).is_empty() {
+        return skip("hwloc has no plug-ins here");
+    }
+    assert_eq!(plugins(&["live", "--no-devices"]), BTreeSet::new());
+}
+
 #[test]
 fn a_picture_has_the_cpus_that_were_asked_for_and_is_one_that_hwloc_reads() {
     let machine = live();

@@ -150,8 +150,7 @@ pub fn reserve(
     let role = Role::of(request, facts);
     let processes = OnceCell::new();
     let allowed = facts.bounds.allowed.clone();
-    let (patience, ending, used) = (PLANNER_WAIT_MAX, CpuSet::new(), None);
-    let settling = None;
+    let (patience, ending, settling, used) = (PLANNER_WAIT_MAX, CpuSet::new(), None, None);
     let mut taking =
         Taking { world, request, role, order, patience, allowed, ending, settling, used, processes };
     loop {
@@ -226,15 +225,7 @@ pub fn reserve(
         if !pause(queue.as_mut(), &ahead, left, taking.processes(), order.goes_on) {
             return Err(ReserveError::Cancelled);
         }
-        taking.read_limits(facts);
-        if order.grants {
-            // Jobs of other managers begin and end meanwhile.
-            facts.load.granted = granted(world, &facts.machine, &facts.bounds.allowed).grants;
-        }
-        if request.place.memory.size.is_some() {
-            // Programs that ended meanwhile have returned their memory, and others have taken some.
-            look_at_memory(world, request, SurveyMode::Auto, facts);
-        }
+        taking.look_again(facts);
     }
 }
 
@@ -355,6 +346,19 @@ impl Taking<'_> {
     /// Returns the queue at a position in the ledger.
     fn line<'f>(&'f self, facts: &'f LaunchFacts, stand: &'f LedgerPosition) -> Line<'f> {
         Line { world: self.world, machine: &facts.machine, stand, rules: self.order.rules }
+    }
+
+    /// Reads what changes while a launch waits.
+    fn look_again(&mut self, facts: &mut LaunchFacts) {
+        self.read_limits(facts);
+        if self.order.grants {
+            // Jobs of other managers begin and end meanwhile.
+            facts.load.granted = granted(self.world, &facts.machine, &facts.bounds.allowed).grants;
+        }
+        if self.request.place.memory.size.is_some() {
+            // Programs that ended meanwhile have returned their memory, and others have taken some.
+            look_at_memory(self.world, self.request, SurveyMode::Auto, facts);
+        }
     }
 
     /// Reads the limits of this process again: holds that are enforced begin and end meanwhile.

@@ -21,7 +21,7 @@ mod key;
 
 pub use cache::{CacheFault, slot as user_cache_file};
 pub use codec::{DecodeError, FORMAT_VERSION, MAX_BYTES, decode, encode};
-pub use helper::{HELPER, HWLOC_ENVIRONMENT, NO_DEVICES, find_helper};
+pub use helper::{HELPER, HWLOC_ENVIRONMENT, NO_DEVICES, NO_PLUGINS, find_helper};
 pub use key::{Key, KeyError, nodes_with_cpus};
 
 use crate::text::{self, ReadError};

@@ -1,173 +1,28 @@
 //! Holds that are enforced: the service makes partitions of them, keeps strangers off, refuses
 //! holds that were not granted, and gives everything back, also when it is killed.
 
-use crate::shape::{Cpus, Shape, testbed};
-use crate::util::{Call, MASK, Running, Sandbox, cpus, eventually, skip};
+mod bed;
+mod resize;
+
+use crate::shape::{Cpus, Shape};
+use crate::util::{MASK, Running, Sandbox, cpus, eventually, skip};
+use bed::{
+    ANN, BOB, Hog, Homes, ROOT, allowed, bed, group_of, guardian, holds_in, python, run, serve, state,
+};
+use bed::{until_enforced, until_given_back, with_roots_ledger, word};
 use rustix::process::{Pid, Signal, kill_process};
-use serde_json::Value;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
-use std::io::{BufRead, BufReader, Write};
 use std::os::unix::fs::chown;
-use std::os::unix::net::UnixStream;
-use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
+use std::process::{Command, Stdio};
 use trimtab_core::enforce::{GroupChange, GroupEnd, HoldGroup};
 use trimtab_core::set::NodeSet;
 use trimtab_linux::partitions::Partitions;
 
-const ROOT: &str = "/sys/fs/cgroup";
-const ANN: u32 = 1001;
-const BOB: u32 = 1002;
-
-/// Control groups of two users, as a session manager makes them; removed when dropped.
-struct Homes(PathBuf);
-
-impl Homes {
-    fn new() -> Option<Self> {
-        testbed()?;
-        let controllers = fs::read_to_string(format!("{ROOT}/cgroup.controllers")).unwrap_or_default();
-        if !controllers.contains("cpuset") {
-            skip("no cpusets of cgroup v2 here");
-            return None;
-        }
-        let this = Self(PathBuf::from(format!("{ROOT}/users.slice")));
-        for name in ["ann/session", "bob/session"] {
-            fs::create_dir_all(this.0.join(name)).unwrap();
-        }
-        Some(this)
-    }
-
-    fn of(&self, user: &str) -> PathBuf {
-        self.0.join(user).join("session")
-    }
-
-    /// Moves a process into a user's session.
-    fn take(&self, user: &str, pid: u32) {
-        fs::write(self.of(user).join("cgroup.procs"), pid.to_string()).unwrap();
-    }
-
-    /// Returns the folders with names of holds.
-    fn groups(&self) -> Vec<PathBuf> {
-        ["ann", "bob"].iter().flat_map(|user| holds_in(&self.of(user))).collect()
-    }
-}
-
-impl Drop for Homes {
-    fn drop(&mut self) {
-        for name in ["ann/session", "ann", "bob/session", "bob", ""] {
-            // A group disappears some time after its last process.
-            for _ in 0..100 {
-                if fs::remove_dir(self.0.join(name)).is_ok() || !self.0.join(name).exists() {
-                    break;
-                }
-                std::thread::sleep(std::time::Duration::from_millis(20));
-            }
-        }
-    }
-}
-
-/// Returns a sandbox whose ledger root made, as the package's folder is root's.
-fn with_roots_ledger() -> Sandbox {
-    let sandbox = Sandbox::alone();
-    sandbox.run("-c 1").arg("true").ends().ok();
-    sandbox
-}
-
-fn holds_in(folder: &Path) -> Vec<PathBuf> {
-    let below = fs::read_dir(folder).into_iter().flatten().flatten().map(|entry| entry.path());
-    let named = |path: &PathBuf| path.file_name().unwrap().to_string_lossy().starts_with("trimtab.");
-    below.filter(named).collect()
-}
-
-/// A program of another user that computes all the time and was not started by trimtab.
-struct Hog(Child);
-
-impl Hog {
-    fn new() -> Self {
-        let script = "while :; do :; done";
-        Self(Command::new("sh").args(["-c", script]).uid(BOB).gid(BOB).spawn().unwrap())
-    }
-}
-
-impl Drop for Hog {
-    fn drop(&mut self) {
-        let _ = self.0.kill();
-        let _ = self.0.wait();
-    }
-}
-
-/// Returns where a process may run.
-fn allowed(pid: u32) -> Cpus {
-    let status = fs::read_to_string(format!("/proc/{pid}/status")).unwrap();
-    let line = status.lines().find_map(|line| line.strip_prefix("Cpus_allowed_list:"));
-    cpus(line.unwrap())
-}
-
-fn group_of(pid: u32) -> String {
-    let text = fs::read_to_string(format!("/proc/{pid}/cgroup")).unwrap();
-    text.lines().find_map(|line| line.strip_prefix("0::")).unwrap().to_owned()
-}
-
-fn word(path: &Path, name: &str) -> String {
-    fs::read_to_string(path.join(name)).unwrap_or_default().trim().to_owned()
-}
-
-/// Starts a run of a user in the user's session, which prints its mask and waits.
-fn run<'s>(sandbox: &'s Sandbox, homes: &Homes, uid: u32, options: &str) -> (Running<'s>, Cpus) {
-    let mut running = sandbox.run(options).sh(&format!("{MASK}; exec cat")).user(uid).begins();
-    let mask = cpus(&running.line());
-    homes.take(if uid == ANN { "ann" } else { "bob" }, running.pid());
-    (running, mask)
-}
-
-fn call<'s>(sandbox: &'s Sandbox, words: &str) -> Call<'s> {
-    sandbox.trimtab(words).arg("--socket").arg(sandbox.path("socket"))
-}
-
-/// Starts the service, and waits until it answers.
-fn serve<'s>(sandbox: &'s Sandbox, options: &str) -> Running<'s> {
-    let service = call(sandbox, &format!("serve -v {options}")).begins();
-    eventually("the service answers", || UnixStream::connect(sandbox.path("socket")).is_ok());
-    service
-}
-
-/// Returns the service's state of each hold, by its first CPU.
-fn state(sandbox: &Sandbox, mask: &Cpus) -> Value {
-    let status: Value = serde_json::from_str(&call(sandbox, "status --json").ends().ok()).unwrap();
-    let holds = status["enforcement"]["holds"].as_array().cloned().unwrap_or_default();
-    let its = |hold: &Value| cpus(hold["cpus"].as_str().unwrap()).is_superset(mask);
-    holds.into_iter().find(its).unwrap_or_default()
-}
-
-/// Returns the guardian of holds, found by its name in `ps`.
-fn guardian() -> Option<u32> {
-    let processes = fs::read_dir("/proc").unwrap().flatten();
-    let mut pids = processes.filter_map(|entry| entry.file_name().to_str()?.parse().ok());
-    pids.find(|pid: &u32| {
-        fs::read(format!("/proc/{pid}/cmdline"))
-            .is_ok_and(|line| line.starts_with(b"trimtab: guardian of holds\0"))
-    })
-}
-
-/// Waits until nothing is left of enforcement.
-fn until_given_back(homes: &Homes, strangers: &[u32], all: &Cpus) {
-    eventually("no group of a hold is left", || homes.groups().is_empty());
-    eventually("strangers may run everywhere", || strangers.iter().all(|pid| allowed(*pid) == *all));
-    for path in [homes.of("ann"), homes.of("bob"), homes.0.join("ann"), homes.0.join("bob"), homes.0.clone()]
-    {
-        eventually("the controller is off", || !word(&path, "cgroup.subtree_control").contains("cpuset"));
-        assert_eq!(word(&path, "cpuset.cpus.exclusive"), "", "{}", path.display());
-        assert_eq!(word(&path, "cgroup.type"), "domain", "{}", path.display());
-    }
-}
-
 #[test]
 fn a_stranger_is_kept_off_a_hold_until_the_hold_ends() {
-    let homes = given!(Homes::new());
-    let shape = given!(Shape::here());
-    let sandbox = with_roots_ledger();
+    let (homes, shape, sandbox) = given!(bed());
     sandbox.write("config/site.toml", "enforce-memory = true\n");
     let (hog, all) = (Hog::new(), shape.cpus());
     homes.take("bob", hog.0.id());
@@ -209,7 +64,7 @@ fn a_hold_beyond_the_limits_is_refused_and_its_cpus_become_free() {
     sandbox.write("config/site.toml", "max-cores = 2\nmax-cores-per-user = 2\n");
     let service = serve(&sandbox, "--enforce");
     let (first, mask) = run(&sandbox, &homes, ANN, "-c 1");
-    eventually("the first is enforced", || state(&sandbox, &mask)["enforced"] == true);
+    until_enforced(&sandbox, &mask);
     // The launcher's limits do not bind: it was asked not to read them.
     let (second, more) = run(&sandbox, &homes, ANN, "-c 2 --no-rules");
     assert!(more.is_disjoint(&mask));
@@ -221,7 +76,7 @@ fn a_hold_beyond_the_limits_is_refused_and_its_cpus_become_free() {
     // Another user gets these CPUs, and the refused run is kept off.
     let (third, theirs) = run(&sandbox, &homes, BOB, "-c 2 --no-rules");
     assert_eq!(theirs, more);
-    eventually("the third is enforced", || state(&sandbox, &theirs)["enforced"] == true);
+    until_enforced(&sandbox, &theirs);
     assert!(allowed(second.pid()).is_disjoint(&theirs), "{:?}", allowed(second.pid()));
     assert_eq!(allowed(third.pid()), theirs);
     for run in [first, second, third] {
@@ -234,9 +89,7 @@ fn a_hold_beyond_the_limits_is_refused_and_its_cpus_become_free() {
 
 #[test]
 fn everything_is_given_back_when_the_service_is_killed() {
-    let homes = given!(Homes::new());
-    let shape = given!(Shape::here());
-    let sandbox = with_roots_ledger();
+    let (homes, shape, sandbox) = given!(bed());
     let (hog, all) = (Hog::new(), shape.cpus());
     homes.take("bob", hog.0.id());
     let (held, mask) = run(&sandbox, &homes, ANN, "-c 1");
@@ -290,9 +143,7 @@ fn everything_is_given_back_when_the_service_is_killed() {
 
 #[test]
 fn a_dry_run_changes_nothing_and_tells_everything() {
-    let homes = given!(Homes::new());
-    let shape = given!(Shape::here());
-    let sandbox = with_roots_ledger();
+    let (homes, shape, sandbox) = given!(bed());
     sandbox.write("config/site.toml", "max-cores = 1\n");
     let (_one, mask) = run(&sandbox, &homes, ANN, "-c 1");
     let (_two, more) = run(&sandbox, &homes, BOB, "-c 2 --no-rules");
@@ -331,9 +182,7 @@ fn a_ledger_of_another_user_is_not_believed() {
 /// A user with a control group of the session manager's can make groups and change settings there.
 #[test]
 fn a_user_who_owns_the_group_gets_no_more_than_the_own_hold() {
-    let homes = given!(Homes::new());
-    let shape = given!(Shape::here());
-    let sandbox = with_roots_ledger();
+    let (homes, shape, sandbox) = given!(bed());
     let (held, mask) = run(&sandbox, &homes, ANN, "-c 1");
     let home = homes.of("ann");
     for entry in ["", "cgroup.procs", "cgroup.threads", "cgroup.subtree_control"] {
@@ -349,7 +198,7 @@ fn a_user_who_owns_the_group_gets_no_more_than_the_own_hold() {
         state(&sandbox, &mask)["fault"].as_str().is_some_and(|fault| fault.contains("was made by user 1001"))
     });
     fs::remove_dir(&planted).unwrap();
-    eventually("it is enforced now", || state(&sandbox, &mask)["enforced"] == true);
+    until_enforced(&sandbox, &mask);
     // The user switches the controller off, which ends the partition: the next look mends it.
     fs::write(home.join("cgroup.subtree_control"), "-cpuset").unwrap();
     let rest: Cpus = shape.cpus().difference(&mask).copied().collect();
@@ -357,9 +206,7 @@ fn a_user_who_owns_the_group_gets_no_more_than_the_own_hold() {
         word(&planted, "cpuset.cpus.partition") == "root" && allowed(service.pid()) == rest
     });
     held.ends().ok();
-    service.signal(Signal::TERM);
-    service.ends();
-    until_given_back(&homes, &[], &shape.cpus());
+    homes.end(service, &shape);
 }
 
 #[test]
@@ -375,37 +222,12 @@ fn a_second_service_does_not_enforce() {
     service.ends();
 }
 
-/// A hold that grows or shrinks keeps exactly its CPUs.
-#[test]
-fn a_hold_that_is_resized_keeps_its_group() {
-    let homes = given!(Homes::new());
-    let shape = given!(Shape::here());
-    let sandbox = with_roots_ledger();
-    let (held, mask) = run(&sandbox, &homes, ANN, "-c 1");
-    let service = serve(&sandbox, "--enforce");
-    eventually("it is enforced", || state(&sandbox, &mask)["enforced"] == true);
-    sandbox.trimtab(&format!("resize {} -c 2", held.pid())).ends().warns(&["1 thread bound"]);
-    let wider = sandbox.held();
-    assert!(wider.len() > mask.len() && wider.is_superset(&mask));
-    let rest: Cpus = shape.cpus().difference(&wider).copied().collect();
-    eventually("its group is wider", || allowed(service.pid()) == rest && allowed(held.pid()) == wider);
-    held.ends().ok();
-    service.signal(Signal::TERM);
-    service.ends();
-    until_given_back(&homes, &[], &shape.cpus());
-}
-
 /// Some programs close all descriptors that they do not know. The hold stays, by a mapping, and its
 /// group shows what the descriptor showed.
 #[test]
 fn a_program_that_closes_the_descriptor_stays_in_its_group() {
-    let homes = given!(Homes::new());
-    let shape = given!(Shape::here());
-    let python = given!(crate::util::python().or_else(|| {
-        skip("no Python");
-        None
-    }));
-    let sandbox = with_roots_ledger();
+    let (homes, shape, sandbox) = given!(bed());
+    let python = given!(python());
     // A guest's files are on an overlay, and mappings there do not keep locks. A ledger is in
     // memory.
     let mounted = Command::new("mount")
@@ -421,7 +243,7 @@ fn a_program_that_closes_the_descriptor_stays_in_its_group() {
     let mask = sandbox.held();
     let rest: Cpus = shape.cpus().difference(&mask).copied().collect();
     let first = serve(&sandbox, "--enforce");
-    eventually("it is enforced", || state(&sandbox, &mask)["enforced"] == true);
+    until_enforced(&sandbox, &mask);
     held.tell("\n");
     held.lines(2);
     first.signal(Signal::KILL);
@@ -441,9 +263,7 @@ fn a_program_that_closes_the_descriptor_stays_in_its_group() {
 /// same: they come back.
 #[test]
 fn a_run_waits_for_the_cpus_of_an_enforced_hold() {
-    let homes = given!(Homes::new());
-    let shape = given!(Shape::here());
-    let sandbox = with_roots_ledger();
+    let (homes, shape, sandbox) = given!(bed());
     let (held, mask) = run(&sandbox, &homes, ANN, "-c 3");
     let service = serve(&sandbox, "--enforce");
     let rest: Cpus = shape.cpus().difference(&mask).copied().collect();
@@ -460,18 +280,14 @@ fn a_run_waits_for_the_cpus_of_an_enforced_hold() {
     assert_eq!(cpus(&waiting.line()).len(), 2);
     waiting.ends().ok();
     assert_eq!(cpus(&behind.ends().ok()), shape.cpus());
-    service.signal(Signal::TERM);
-    service.ends();
-    until_given_back(&homes, &[], &shape.cpus());
+    homes.end(service, &shape);
 }
 
 /// A run that shares CPUs with others does not get those of an enforced hold, on which the kernel
 /// lets nothing else run.
 #[test]
 fn a_run_that_shares_is_placed_beside_enforced_holds() {
-    let homes = given!(Homes::new());
-    let shape = given!(Shape::here());
-    let sandbox = with_roots_ledger();
+    let (homes, shape, sandbox) = given!(bed());
     let (held, mask) = run(&sandbox, &homes, ANN, "-c 1");
     let service = serve(&sandbox, "--enforce");
     let rest: Cpus = shape.cpus().difference(&mask).copied().collect();
@@ -481,9 +297,7 @@ fn a_run_that_shares_is_placed_beside_enforced_holds() {
     let more = sandbox.run(&format!("-c {} --share", rest.len() + 1)).sh(MASK).user(BOB).ends();
     more.fails(125, &[]);
     held.ends().ok();
-    service.signal(Signal::TERM);
-    service.ends();
-    until_given_back(&homes, &[], &shape.cpus());
+    homes.end(service, &shape);
 }
 
 /// A process with the number of an ended member of a hold leaves the hold's group again.
@@ -520,32 +334,23 @@ fn a_process_that_began_at_another_time_does_not_stay_in_a_group() {
 /// waits for them.
 #[test]
 fn runs_that_follow_each_other_get_the_cpus_of_enforced_holds() {
-    let homes = given!(Homes::new());
-    let shape = given!(Shape::here());
-    let sandbox = with_roots_ledger();
+    let (homes, shape, sandbox) = given!(bed());
     let service = serve(&sandbox, "--enforce");
     for _ in 0..3 {
         let (held, mask) = run(&sandbox, &homes, ANN, "-c 3");
-        eventually("it is enforced", || state(&sandbox, &mask)["enforced"] == true);
+        until_enforced(&sandbox, &mask);
         held.ends().ok();
         let next = sandbox.run("-c 4").sh(MASK).user(BOB).ends();
         assert_eq!((next.code, cpus(&next.out())), (Some(0), shape.cpus()), "{next}");
     }
-    service.signal(Signal::TERM);
-    service.ends();
-    until_given_back(&homes, &[], &shape.cpus());
+    homes.end(service, &shape);
 }
 
 /// nginx and PostgreSQL write their titles over their environment.
 #[test]
 fn a_program_that_overwrites_its_environment_stays_enforced() {
-    let homes = given!(Homes::new());
-    let shape = given!(Shape::here());
-    let python = given!(crate::util::python().or_else(|| {
-        skip("no Python");
-        None
-    }));
-    let sandbox = with_roots_ledger();
+    let (homes, shape, sandbox) = given!(bed());
+    let python = given!(python());
     let script = "import ctypes, sys; print('on', flush=True); sys.stdin.readline(); \
                   stat = open('/proc/self/stat').read().rsplit(')', 1)[1].split(); \
                   first, last = int(stat[47]), int(stat[48]); ctypes.memset(first, 0, last - first); \
@@ -555,103 +360,20 @@ fn a_program_that_overwrites_its_environment_stays_enforced() {
     homes.take("ann", held.pid());
     let mask = sandbox.held();
     let service = serve(&sandbox, "--enforce");
-    eventually("it is enforced", || state(&sandbox, &mask)["enforced"] == true);
+    until_enforced(&sandbox, &mask);
     held.tell("\n");
     held.lines(2);
     let environment = fs::read(format!("/proc/{}/environ", held.pid())).unwrap();
     assert!(environment.iter().all(|byte| *byte == 0), "{environment:?}");
     // Another hold makes the service read all processes again.
     let (other, theirs) = run(&sandbox, &homes, BOB, "-c 1");
-    eventually("the other is enforced", || state(&sandbox, &theirs)["enforced"] == true);
+    until_enforced(&sandbox, &theirs);
     assert_eq!(state(&sandbox, &mask)["enforced"], true);
     let rest: Cpus = shape.cpus().difference(&mask).copied().collect();
     assert_eq!(allowed(service.pid()), rest.difference(&theirs).copied().collect());
     held.ends().ok();
     other.ends().ok();
-    service.signal(Signal::TERM);
-    service.ends();
-    until_given_back(&homes, &[], &shape.cpus());
-}
-
-/// A change of a hold waits for the service. Other changes and starts do not wait for that.
-#[test]
-fn a_resize_that_waits_for_the_service_keeps_nobody_from_planning() {
-    let homes = given!(Homes::new());
-    let shape = given!(Shape::here());
-    let sandbox = with_roots_ledger();
-    let service = serve(&sandbox, "--enforce");
-    let (one, its) = run(&sandbox, &homes, ANN, "-c 1");
-    let (two, theirs) = run(&sandbox, &homes, BOB, "-c 2");
-    eventually("both are enforced", || {
-        state(&sandbox, &its)["enforced"] == true && state(&sandbox, &theirs)["enforced"] == true
-    });
-    service.signal(Signal::STOP);
-    let growing = sandbox.trimtab(&format!("resize {} -c 2", one.pid())).begins();
-    eventually("it has the cores in the ledger", || sandbox.held().len() == 4);
-    sandbox.trimtab(&format!("resize {} -c 1", two.pid())).ends().warns(&["1 thread bound"]);
-    assert_eq!(sandbox.held().len(), 3);
-    service.signal(Signal::CONT);
-    growing.ends().warns(&["1 thread bound"]);
-    assert_eq!((allowed(one.pid()).len(), allowed(two.pid()).len()), (2, 1));
-    eventually("their groups follow", || allowed(service.pid()).len() == shape.cpus().len() - 3);
-    one.ends().ok();
-    two.ends().ok();
-    service.signal(Signal::TERM);
-    service.ends();
-    until_given_back(&homes, &[], &shape.cpus());
-}
-
-/// A launch that was stopped while it plans does not keep the threads of a hold from the cores that
-/// were added to it.
-#[test]
-fn a_resize_beside_a_planner_that_is_stopped_binds_the_threads() {
-    let homes = given!(Homes::new());
-    let shape = given!(Shape::here());
-    let python = given!(crate::util::python().or_else(|| {
-        skip("no Python");
-        None
-    }));
-    let sandbox = with_roots_ledger();
-    let service = serve(&sandbox, "--enforce");
-    let (one, its) = run(&sandbox, &homes, ANN, "-c 1");
-    eventually("it is enforced", || state(&sandbox, &its)["enforced"] == true);
-    let mut ledger = fs::read_dir(sandbox.path("ledger")).unwrap().map(|entry| entry.unwrap().path());
-    let ledger = ledger.find(|path| path.extension().is_some_and(|end| end == "locks")).unwrap();
-    // Waits for the rights to plan beside the hold and inside it.
-    let script = "\
-import fcntl, struct, sys
-file = open(sys.argv[1], 'r+b')
-print('ready', flush=True)
-sys.stdin.readline()
-for byte in map(int, sys.argv[2:]):
-    fcntl.fcntl(file, 38, struct.pack('hhqqi4x', fcntl.F_WRLCK, 0, byte, 1, 0))
-print('planning', flush=True)
-sys.stdin.read()
-";
-    let mut planner = Command::new(python)
-        .args(["-c", script, &ledger.to_string_lossy()])
-        .args([1u64 << 32, (1 << 32) + 1].map(|byte| byte.to_string()))
-        .stdin(Stdio::piped())
-        .stdout(Stdio::piped())
-        .spawn()
-        .unwrap();
-    let mut said = BufReader::new(planner.stdout.take().unwrap()).lines();
-    assert_eq!(said.next().unwrap().unwrap(), "ready");
-    service.signal(Signal::STOP);
-    let growing = sandbox.trimtab(&format!("resize {} -c 2", one.pid())).begins();
-    eventually("it has the cores in the ledger", || sandbox.held().len() == 2);
-    // The resize gives the rights back while it waits for the service.
-    planner.stdin.as_mut().unwrap().write_all(b"\n").unwrap();
-    assert_eq!(said.next().unwrap().unwrap(), "planning");
-    service.signal(Signal::CONT);
-    growing.ends().warns(&["1 thread bound"]);
-    assert_eq!(allowed(one.pid()), sandbox.held());
-    drop(planner.stdin.take());
-    planner.wait().unwrap();
-    one.ends().ok();
-    service.signal(Signal::TERM);
-    service.ends();
-    until_given_back(&homes, &[], &shape.cpus());
+    homes.end(service, &shape);
 }
 
 /// A user who locks the CPUs of a second hold with the number of the first one, as the launcher

@@ -10,7 +10,7 @@
 //! out of the cpusets of all others, so that a process outside may not use them anyway.
 //!
 //! Cost without any of these managers: six system calls, or three where a hierarchy of version 1
-//! has no groups.
+//! has no groups. Slurm's two places of the other version are left out.
 
 use crate::text::{self, printable};
 use rustix::fs::statfs;
@@ -40,6 +40,13 @@ const CGROUP2_SUPER_MAGIC: u64 = 0x6367_7270;
 /// Links of a folder in which there is no other: its name, and its own `.`.
 const LINKS_OF_EMPTY: u64 = 2;
 
+/// Version of the control groups that have the cpusets.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Version {
+    V1,
+    V2,
+}
+
 /// Reads the grants of all managers below `root`, the root of the file system. `node` returns the
 /// machine's name, which some sites have in the names of Slurm's groups.
 pub fn exclusive_grants(root: &Path, node: impl FnOnce() -> String) -> ExclusiveGrants {
@@ -50,10 +57,11 @@ pub fn exclusive_grants(root: &Path, node: impl FnOnce() -> String) -> Exclusive
     let seen = fs::metadata(&v1).ok().filter(fs::Metadata::is_dir);
     let is_empty = seen.as_ref().is_some_and(|seen| seen.nlink() == LINKS_OF_EMPTY);
     let has_groups = !(is_empty && counts_links(&v1));
+    let version = if seen.is_some() { Version::V1 } else { Version::V2 };
     let cpusets = if seen.is_some() { v1 } else { cgroup };
     kubelet(root, &cpusets, &mut found);
     if has_groups {
-        slurm(&cpusets, &node(), &mut found);
+        slurm(version, &cpusets, &node(), &mut found);
         libvirt(&cpusets, &mut found);
     }
     found.grants.sort_unstable();
@@ -99,15 +107,19 @@ fn is_pod_alive(cpusets: &Path, pod: &str) -> bool {
     plain && [systemd, cgroupfs].iter().any(|group| cpusets.join(group).is_dir())
 }
 
-/// Reads the cpusets of Slurm's jobs.
-fn slurm(cpusets: &Path, node: &str, found: &mut ExclusiveGrants) {
-    let mut parents: Vec<PathBuf> = Vec::new();
-    for scope in ["slurmstepd.scope".to_owned(), format!("{node}_slurmstepd.scope")] {
-        parents.push(cpusets.join("system.slice").join(scope));
-    }
-    for top in ["slurm".to_owned(), format!("slurm_{node}")] {
-        parents.extend(folders(&cpusets.join(top), "uid_").into_iter().map(|(_, path)| path));
-    }
+/// Reads the cpusets of Slurm's jobs. Slurm has a plug-in for each version, with a place of its own.
+fn slurm(version: Version, cpusets: &Path, node: &str, found: &mut ExclusiveGrants) {
+    let parents: Vec<PathBuf> = match version {
+        Version::V1 => ["slurm".to_owned(), format!("slurm_{node}")]
+            .iter()
+            .flat_map(|top| folders(&cpusets.join(top), "uid_"))
+            .map(|(_, path)| path)
+            .collect(),
+        Version::V2 => ["slurmstepd.scope".to_owned(), format!("{node}_slurmstepd.scope")]
+            .iter()
+            .map(|scope| cpusets.join("system.slice").join(scope))
+            .collect(),
+    };
     for parent in parents {
         for (job, path) in folders(&parent, "job_") {
             if let Some(cpus) = cpuset(&path) {
