@@ -5,6 +5,7 @@
 //! is killed, the hold keeps the cores that it has. [`trimtab_core::resize::grow`] decides.
 
 use crate::foreign_load::Surroundings;
+use crate::outsiders::Outsiders;
 use crate::resize::{WantedSize, allowed, change};
 use crate::room::HoldRoom;
 use crate::select::{Selected, all_holds, open};
@@ -18,9 +19,9 @@ use std::os::unix::process::CommandExt;
 use std::path::Path;
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
-use trimtab_core::budget::page::Owner;
 use trimtab_core::hold_claim::HoldClaim;
 use trimtab_core::resize::grow::{GrowObservation, GrowPolicy, GrowRules};
+use trimtab_core::resize::yields::YieldTo;
 use trimtab_core::resize::{cores_of, cores_to_get};
 use trimtab_core::set::CpuSet;
 use trimtab_core::time::{Moment, Span};
@@ -28,7 +29,7 @@ use trimtab_front::args::SurveyMode;
 use trimtab_front::process_env::World;
 use trimtab_front::sibling::{LAB, find};
 use trimtab_launch::options::GrowMost;
-use trimtab_linux::budget::BudgetPage;
+use trimtab_linux::budget::{BudgetPage, lives};
 use trimtab_linux::ledger::{Held, Hold, Ledger, QueuedRun};
 use trimtab_linux::process::{self, Pid, State};
 use trimtab_linux::sys::clock::of_this_thread;
@@ -62,26 +63,30 @@ pub struct GrowthOrder {
     pub survey: SurveyMode,
     /// CPUs that it may get.
     pub within: CpuSet,
+    /// Programs outside of holds to which it gives cores back; users by number.
+    pub yield_to: YieldTo,
 }
 
 impl GrowthOrder {
     /// Reads the arguments of a grower after [`ARGUMENT`].
     fn read(words: &[OsString]) -> Option<Self> {
-        let [hold, most, survey, within] = words else { return None };
+        let [hold, most, survey, within, yield_to] = words else { return None };
         Some(Self {
             hold: u64::from_str_radix(hold.to_str()?.strip_prefix("0x")?, 16).ok()?,
             most: most.to_str()?.parse().ok()?,
             survey: SurveyMode::of_word(survey.to_str()?)?,
             within: within.to_str()?.parse().ok()?,
+            yield_to: yield_to.to_str()?.parse().ok()?,
         })
     }
 
-    fn words(&self) -> [String; 4] {
+    fn words(&self) -> [String; 5] {
         let most = match self.most {
             GrowMost::Free => "free".to_owned(),
             GrowMost::Cores(cores) => cores.to_string(),
         };
-        [format!("{:#x}", self.hold), most, self.survey.word().to_owned(), self.within.to_string()]
+        let (within, yield_to) = (self.within.to_string(), self.yield_to.to_string());
+        [format!("{:#x}", self.hold), most, self.survey.word().to_owned(), within, yield_to]
     }
 }
 
@@ -215,11 +220,14 @@ fn observe(
         }
     };
     let hold = &selected.hold;
+    let outsiders = Outsiders::look(&world.proc(), machine, hold, &selected.all, &order.yield_to);
     let seen = GrowObservation {
         cores: cores_of(machine, &hold.cpus).len(),
-        free: cores_to_get(machine, &hold.cpus, &quiet),
+        // A survey may not have seen them.
+        free: cores_to_get(machine, &hold.cpus, &quiet).saturating_sub(outsiders.yielded_to),
         wanting: wanting(world, &ledger, &selected),
         asked_back: asked_back(&room, &free)?,
+        outsiders: outsiders.competing,
     };
     Ok(Some((seen, selected, situation, ledger)))
 }
@@ -235,10 +243,8 @@ fn wanting(world: &World, ledger: &Ledger, selected: &Selected) -> usize {
     };
     let running: usize = selected.members(&proc, ledger).into_iter().map(runs).sum();
     let page = BudgetPage::of_run(&proc, Pid(selected.hold.holder.pid)).and_then(|page| page.read());
-    let lives = |owner: Owner| {
-        process::stat(&proc, Pid(owner.pid)).is_ok_and(|stat| stat.start.0 as u32 == owner.started)
-    };
-    let members = page.into_iter().flat_map(|page| page.members).filter(|member| lives(member.owner));
+    let members = page.into_iter().flat_map(|page| page.members);
+    let members = members.filter(|member| lives(&proc, member.owner));
     let asked: u32 = members.map(|member| member.state.wants.max(member.state.computing)).sum();
     running.max(asked as usize)
 }
@@ -264,17 +270,18 @@ mod tests {
     #[test]
     fn only_the_arguments_of_a_grower_are_taken() {
         let words = |line: &str| line.split(' ').map(OsString::from).collect::<Vec<_>>();
-        for whole in ["0x1a 8 auto 0-3", "0xffffffffffffffff free none 0,2"] {
+        for whole in ["0x1a 8 auto 0-3 runs", "0xffffffffffffffff free none 0,2 0,1000"] {
             assert_eq!(GrowthOrder::read(&words(whole)).unwrap().words().join(" "), whole);
         }
         for bad in [
             "",
             "0x1a",
-            "0x1a 8 auto",
-            "26 8 auto 0-3",
-            "0x1a 0 auto 0-3",
-            "0x1a 8 what 0-3",
-            "0x1a 8 auto 0-3 1",
+            "0x1a 8 auto 0-3",
+            "26 8 auto 0-3 all",
+            "0x1a 0 auto 0-3 all",
+            "0x1a 8 what 0-3 all",
+            "0x1a 8 auto 0-3 ,",
+            "0x1a 8 auto 0-3 all 1",
         ] {
             assert_eq!(GrowthOrder::read(&words(bad)), None, "{bad}");
         }

@@ -42,7 +42,10 @@ pub(crate) fn growth(request: &LaunchRequest) -> Option<LaunchReason> {
         GrowMost::Free => "as many cores as become free".to_owned(),
         GrowMost::Cores(cores) => plural(cores as usize, "core"),
     };
-    let text = format!("the run grows up to {most} while its threads want more than it has (--grow)");
+    let also = request.yield_to.phrase().map_or_else(String::new, |programs| {
+        format!(", and gives cores back to {programs} too (--yield-to)")
+    });
+    let text = format!("the run grows up to {most} while its threads want more than it has (--grow){also}");
     Some(LaunchReason::note(Topic::Placement, text))
 }
 

@@ -15,7 +15,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::FileExt;
 use std::path::Path;
 use trimtab_core::budget::nproc::BudgetBound;
-use trimtab_core::budget::page::{BYTES, COUNT_MAX, Content, NAME, fresh, header, read};
+use trimtab_core::budget::page::{BYTES, COUNT_MAX, Content, NAME, Owner, fresh, header, read};
 use trimtab_core::budget::{Handoff, Rule, VARIABLE, handoff};
 use trimtab_core::set::CpuSet;
 
@@ -89,11 +89,7 @@ impl BudgetPage {
     /// Returns the threads that other processes leave of the budget to the process `own`.
     pub fn bound(&self, proc: &Path, own: Pid) -> Option<BudgetBound> {
         let content = self.read()?;
-        let lives = |owner: trimtab_core::budget::page::Owner| {
-            // A page holds the low half of the start time.
-            process::stat(proc, Pid(owner.pid)).is_ok_and(|stat| stat.start.0 as u32 == owner.started)
-        };
-        Some(BudgetBound::of(&content, own.0, lives))
+        Some(BudgetBound::of(&content, own.0, |owner| lives(proc, owner)))
     }
 
     /// Returns the content; `None` if it cannot be read, or was not handed over.
@@ -102,6 +98,12 @@ impl BudgetPage {
         self.0.read_exact_at(&mut bytes, 0).ok()?;
         read(&bytes)
     }
+}
+
+/// Returns whether the owner of a slot lives.
+pub fn lives(proc: &Path, owner: Owner) -> bool {
+    // A page holds the low half of the start time.
+    process::stat(proc, Pid(owner.pid)).is_ok_and(|stat| stat.start.0 as u32 == owner.started)
 }
 
 #[cfg(test)]

@@ -22,6 +22,7 @@ use trimtab_core::balance::Kind;
 use trimtab_core::budget::VARIABLE;
 use trimtab_core::hold_claim::HoldClaim;
 use trimtab_core::queue::QueueRules;
+use trimtab_core::resize::yields::YieldTo;
 use trimtab_core::topology::Machine;
 use trimtab_hold::facts;
 use trimtab_hold::grower::{self, GrowthOrder};
@@ -39,6 +40,7 @@ use trimtab_linux::ledger::{Held, Ledger};
 use trimtab_linux::partitions::is_enforced;
 use trimtab_linux::program::{Program, resolve};
 use trimtab_linux::text::printable;
+use trimtab_linux::users::Users;
 
 /// Longest wait until the service that enforces holds releases CPUs of a hold that has ended: it
 /// looks once a second, and some seconds later while it reads very many processes.
@@ -270,7 +272,7 @@ impl Launch<'_> {
         let survey = self.args.place.survey;
         let started = match held.and_then(|held| Some((held, held.id()?.number()))) {
             Some((held, hold)) => {
-                let order = GrowthOrder { hold, most, survey, within };
+                let order = GrowthOrder { hold, most, survey, within, yield_to: self.yield_to()? };
                 grower::start(self.world, held, &order, self.volume == Volume::Verbose)
             }
             None => Err(anyhow!("no cores are reserved that could be more")),
@@ -282,6 +284,24 @@ impl Launch<'_> {
         }
         say::warning(self.volume, &text);
         Ok(())
+    }
+
+    /// Returns the programs to which the run gives cores back, their users by number.
+    fn yield_to(&self) -> Result<YieldTo, Exit> {
+        let users = Users::read(&self.world.root.join("etc/passwd")).unwrap_or_default();
+        let (known, unknown) = self.request.yield_to.clone().numbered(|name| users.number(name));
+        if unknown.is_empty() {
+            return Ok(known);
+        }
+        let text = format!(
+            "the run gives no cores back to programs of {}: /etc/passwd has no user of this name; numbers can be given too",
+            unknown.join(", ")
+        );
+        if self.request.strict {
+            return Err(failed(anyhow!(text)));
+        }
+        say::warning(self.volume, &text);
+        Ok(known)
     }
 
     /// Hands the jobserver to the program, and returns the command to start.

@@ -20,6 +20,7 @@
 //!   program has more threads than CPUs and the hold grows.
 
 pub mod grow;
+pub mod yields;
 
 use crate::ids::{CoreId, Id};
 use crate::set::CpuSet;

@@ -68,6 +68,61 @@ fn a_run_takes_the_core_of_one_that_ended_and_gives_it_to_one_that_waits() {
     eventually("its cores are free", || held(&sandbox).is_empty());
 }
 
+/// One process that computes until it is killed, as this user.
+const OTHER: &str = "import os, sys
+os.setuid(int(sys.argv[1]))
+print('on', flush=True)
+while True: pass";
+
+/// A program that was not started by trimtab, killed when it is dropped.
+struct Other(std::process::Child);
+
+impl Other {
+    fn of(python: &std::path::Path, uid: u32) -> Self {
+        use std::io::{BufRead, BufReader};
+        let mut command = std::process::Command::new(python);
+        command.args(["-c", OTHER, &uid.to_string()]).stdout(std::process::Stdio::piped());
+        let mut child = command.spawn().unwrap();
+        let mut line = String::new();
+        BufReader::new(child.stdout.take().unwrap()).read_line(&mut line).unwrap();
+        assert_eq!(line, "on\n");
+        Self(child)
+    }
+}
+
+impl Drop for Other {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+/// A user of no other program, whose threads alone ask for cores in these tests.
+const NOBODYS: u32 = 54_321;
+
+#[test]
+fn a_run_yields_to_programs_of_the_users_that_it_or_the_site_names() {
+    let both = BTreeSet::from(need!(two(), "two cores are needed"));
+    need!(rustix::process::geteuid().is_root().then_some(()), "root is needed for a second user");
+    let python = need!(python(), "no Python");
+    for by_site in [false, true] {
+        let sandbox = Sandbox::new();
+        let words = match by_site {
+            true => {
+                sandbox.write("config/site.toml", format!("yield-to = \"{NOBODYS}\"\n"));
+                "-c 1 --grow".to_owned()
+            }
+            false => format!("-c 1 --grow --yield-to=nosuchuser,{NOBODYS}"),
+        };
+        let run = need!(spinning(&sandbox, &words), "no Python");
+        eventually_within(STEP, "it has both cores", || used(run.pid()) == both);
+        let other = Other::of(&python, NOBODYS);
+        eventually_within(STEP, "it has one core", || used(run.pid()).len() == 1 && held(&sandbox).len() == 1);
+        drop(other);
+        eventually_within(STEP, "it has both again", || used(run.pid()) == both && held(&sandbox) == both);
+    }
+}
+
 #[test]
 fn a_grower_ends_with_its_run_and_never_takes_more_than_allowed() {
     let [a, _] = need!(two(), "two cores are needed");
@@ -88,6 +143,14 @@ fn what_excludes_growth_is_refused() {
     for words in ["--grow --share", "--grow --ranks 2", "--grow --nest 2,scatter", "--grow --balance"] {
         sandbox.run(words).arg("true").ends().fails_with(125, "--grow");
     }
+    for words in ["--yield-to=all", "--grow --yield-to=ann,all", "--grow --yield-to="] {
+        sandbox.run(words).arg("true").ends().fails_with(125, "--yield-to");
+    }
+    // A user that does not exist is named, and refused where that matters.
+    let call = sandbox.run("-c 1 --grow --yield-to=nosuchuser").arg("true").ends();
+    call.warns(&["no cores back to programs of nosuchuser"]);
+    let call = sandbox.run("-c 1 --strict --grow --yield-to=nosuchuser").arg("true").ends();
+    call.fails_with(125, "nosuchuser");
     for bad in ["0", "-1", "all", ""] {
         sandbox.run(&format!("--grow={bad}")).arg("true").ends().fails_with(125, "--grow");
     }

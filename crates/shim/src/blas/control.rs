@@ -27,6 +27,11 @@ const OF_ITS_OWN: c_int = 1;
 const OF_OPENMP: c_int = 2;
 /// Names of MKL's functions: its number, and how to set that of the calling thread.
 const MKL: [&CStr; 2] = [c"MKL_Get_Max_Threads", c"MKL_Set_Num_Threads_Local"];
+/// Names of BLIS's functions: its number, and how to set it.
+const BLIS: [&CStr; 2] = [c"bli_thread_get_num_threads", c"bli_thread_set_num_threads"];
+/// Name of BLIS's function that says whether each thread has a number of its own. It exists from
+/// version 1.0 on; before, there is one number for the process.
+const BLIS_OWN: &CStr = c"bli_info_get_enable_tls";
 
 /// Number of tries to get the right to set a number. Chosen: some microseconds.
 const TRIES: u32 = 1000;
@@ -34,6 +39,8 @@ const TRIES: u32 = 1000;
 type Get = unsafe extern "C" fn() -> c_int;
 type Set = unsafe extern "C" fn(c_int);
 type SetLocal = unsafe extern "C" fn(c_int) -> c_int;
+/// BLIS's numbers have a word; the low half of an answer is the whole number.
+type SetWord = unsafe extern "C" fn(isize);
 
 /// Number of threads of one library. Leaked.
 pub(super) struct Control {
@@ -52,12 +59,37 @@ enum Scope {
         get: Get,
         set: SetLocal,
     },
+    /// BLIS from 1.0 on: a number of the thread, and no other one below it.
+    OwnThread {
+        get: Get,
+        set: SetWord,
+    },
+}
+
+/// Function that sets a number.
+#[derive(Clone, Copy)]
+enum Setter {
+    Int(Set),
+    Word(SetWord),
+}
+
+impl Setter {
+    /// # Safety
+    /// The library takes this number.
+    unsafe fn set(self, threads: u32) {
+        match self {
+            // SAFETY: the caller's contract.
+            Self::Int(set) => unsafe { set(threads as c_int) },
+            // SAFETY: the caller's contract.
+            Self::Word(set) => unsafe { set(threads as isize) },
+        }
+    }
 }
 
 /// Number of a whole process. All words are written by the thread that has `busy`.
 struct ProcessThreads {
     get: Get,
-    set: Set,
+    set: Setter,
     busy: AtomicBool,
     /// The number of the library or of the program, while another one is set.
     base: AtomicU32,
@@ -77,7 +109,8 @@ fn known() -> impl Iterator<Item = &'static Control> {
 
 /// Returns how to set the threads of the library that holds a function; null if that is not known.
 pub(super) fn of(function: usize) -> *mut Control {
-    let found = OPENBLAS.iter().find_map(|names| openblas(function, names)).or_else(|| mkl(function));
+    let found = OPENBLAS.iter().find_map(|names| openblas(function, names));
+    let found = found.or_else(|| mkl(function)).or_else(|| blis(function));
     let Some((reader, scope)) = found else { return null_mut() };
     let same = known().find(|control| control.reader == reader && !control.gone.load(Relaxed));
     if let Some(control) = same {
@@ -103,9 +136,7 @@ fn openblas(function: usize, [kind, get, set]: &[&CStr; 3]) -> Option<(usize, Sc
         OF_ITS_OWN => {
             // SAFETY: the functions of these names have these types.
             let (get, set) = unsafe { (transmute::<usize, Get>(reader), transmute::<usize, Set>(set)) };
-            let zero = || AtomicU32::new(0);
-            let (busy, base, ours, calls) = (AtomicBool::new(false), zero(), zero(), zero());
-            Some((reader, Scope::Process(ProcessThreads { get, set, busy, base, ours, calls })))
+            Some((reader, Scope::Process(ProcessThreads::new(get, Setter::Int(set)))))
         }
         OF_OPENMP => {
             let runtime = linked::of(reader, c"omp_get_max_threads")?.function;
@@ -125,6 +156,20 @@ fn mkl(function: usize) -> Option<(usize, Scope)> {
     // SAFETY: the functions of these names have these types.
     let (get, set) = unsafe { (transmute::<usize, Get>(reader), transmute::<usize, SetLocal>(set)) };
     Some((reader, Scope::Thread { get, set }))
+}
+
+fn blis(function: usize) -> Option<(usize, Scope)> {
+    let [get, set] = BLIS.map(|name| linked::beside(function, name));
+    let (reader, set) = (get?, set?);
+    // SAFETY: the functions of these names have these types.
+    let (get, set) = unsafe { (transmute::<usize, Get>(reader), transmute::<usize, SetWord>(set)) };
+    // SAFETY: the function of that name takes nothing and answers a number.
+    let is_own = |own: usize| unsafe { transmute::<usize, Get>(own)() } != 0;
+    let scope = match linked::beside(function, BLIS_OWN).is_some_and(is_own) {
+        true => Scope::OwnThread { get, set },
+        false => Scope::Process(ProcessThreads::new(get, Setter::Word(set))),
+    };
+    Some((reader, scope))
 }
 
 /// Drops unloaded libraries.
@@ -157,8 +202,10 @@ impl Control {
             Scope::Process(process) => process.own_number(process.number()),
             Scope::OpenMp(queries) if queries.inside().is_some() => 1,
             Scope::OpenMp(queries) => queries.threads_most(),
-            // SAFETY: takes nothing.
-            Scope::Thread { get, .. } => u32::try_from(unsafe { get() }).unwrap_or(0),
+            Scope::Thread { get, .. } | Scope::OwnThread { get, .. } => {
+                // SAFETY: takes nothing.
+                u32::try_from(unsafe { get() }).unwrap_or(0)
+            }
         }
     }
 
@@ -172,9 +219,16 @@ impl Control {
                 }
                 0
             }
-            Scope::OpenMp(_) | Scope::Thread { .. } if threads >= own => NOTHING_SET,
+            Scope::OpenMp(_) | Scope::Thread { .. } | Scope::OwnThread { .. } if threads >= own => {
+                NOTHING_SET
+            }
             Scope::OpenMp(queries) => {
                 queries.set_threads(threads);
+                own
+            }
+            Scope::OwnThread { set, .. } => {
+                // SAFETY: takes a number.
+                unsafe { set(threads as isize) };
                 own
             }
             // SAFETY: takes a number.
@@ -186,8 +240,12 @@ impl Control {
     pub(super) fn leave(&self, entered: u32) {
         match &self.scope {
             Scope::Process(process) => process.leave(),
-            Scope::OpenMp(_) | Scope::Thread { .. } if entered == NOTHING_SET => {}
+            Scope::OpenMp(_) | Scope::Thread { .. } | Scope::OwnThread { .. } if entered == NOTHING_SET => {}
             Scope::OpenMp(queries) => queries.set_threads(entered),
+            Scope::OwnThread { set, .. } => {
+                // SAFETY: takes a number, which the thread had.
+                unsafe { set(entered as isize) };
+            }
             // SAFETY: takes a number.
             Scope::Thread { set, .. } => {
                 // SAFETY: takes a number; 0 is the answer for a thread without a number of its own.
@@ -200,6 +258,11 @@ impl Control {
 const NOTHING_SET: u32 = u32::MAX;
 
 impl ProcessThreads {
+    fn new(get: Get, set: Setter) -> Self {
+        let zero = || AtomicU32::new(0);
+        Self { get, set, busy: AtomicBool::new(false), base: zero(), ours: zero(), calls: zero() }
+    }
+
     fn number(&self) -> u32 {
         // SAFETY: takes nothing.
         u32::try_from(unsafe { (self.get)() }).unwrap_or(0)
@@ -218,7 +281,7 @@ impl ProcessThreads {
         if threads != now && threads <= base {
             self.ours.store(threads, Relaxed);
             // SAFETY: takes a number, not above that for which the library has threads.
-            unsafe { (self.set)(threads as c_int) };
+            unsafe { self.set.set(threads) };
         }
     }
 
@@ -235,7 +298,7 @@ impl ProcessThreads {
             }
             if self.number() == self.ours.load(Relaxed) {
                 // SAFETY: takes a number, which the library had.
-                unsafe { (self.set)(self.base.load(Relaxed) as c_int) };
+                unsafe { self.set.set(self.base.load(Relaxed)) };
             }
             self.ours.store(0, Relaxed);
         });

@@ -76,6 +76,50 @@ fn a_number_of_each_thread_is_set_for_the_calling_one() {
 }
 
 #[test]
+fn blis_has_one_number_for_the_process_or_one_for_each_thread() {
+    for (flag, own) in [("-DBLIS=0", "3 3 3,1,1 3"), ("-DBLIS=1", "3 3 4,1,1 3")] {
+        let Some(linked) = BlasProgram::of("gcc", &[flag]) else { return };
+        for (cores, steps, sizes) in [
+            (4, "one number", "4 8"),
+            (16, "one number", "8 8"),
+            (4, "pool number pause one number", "4,1,1 8 4 8"),
+            (4, "team number one", "2,2 8 4"),
+            (4, "solve number", "77:4 8"),
+            (4, "jump one number", "4 8"),
+            (4, "set one number pool number", own),
+        ] {
+            assert_eq!(linked.run(&Hold::of(cores, Rule::Unnumbered), steps), sizes, "{flag} {steps}");
+        }
+    }
+}
+
+/// BLIS with OpenMP ends the program if a team is smaller than the number that it stated; BLIS with
+/// threads of its own makes them anew in each call.
+#[test]
+fn debians_blis_computes_in_two_threads_at_once() {
+    for kind in ["openmp", "pthread"] {
+        let path = format!("/usr/lib/x86_64-linux-gnu/blis-{kind}");
+        if !Path::new(&path).join("libblis.so.4").exists() {
+            skip(&format!("Debian's BLIS ({kind}) is not installed: libblis4-{kind}"));
+            continue;
+        }
+        let (search, run) = (format!("-L{path}"), format!("-Wl,-rpath,{path}"));
+        let flags = ["-O1", "-pthread", &search, "-l:libblis.so.4", &run];
+        let Some(program) = HostProgram::built("gcc", "products.c", &flags) else { return };
+        for rule in Rule::ALL {
+            for cores in [2, 3] {
+                let hold = Hold::of(cores, rule);
+                let mut command = hold.command(&program, "");
+                command.env("BLIS_NUM_THREADS", "4");
+                assert_eq!(finish(command.spawn().unwrap()), "300 300", "{kind} {rule:?}");
+                let sums = hold.content().sums();
+                assert!(sums.teams >= 40 && sums.bounded > 0, "{kind} {rule:?}: {sums:?}");
+            }
+        }
+    }
+}
+
+#[test]
 fn two_processes_share_the_cores_by_their_calls() {
     let Some(linked) = BlasProgram::of("gcc", &[]) else { return };
     let Some(other) = HostProgram::built("gcc", "budget.c", &["-O1", "-fopenmp"]) else { return };
@@ -122,7 +166,7 @@ fn a_process_that_is_killed_in_a_call_does_not_count() {
 
 #[test]
 fn calls_without_a_budget_reach_the_library_unchanged() {
-    for flags in [[].as_slice(), &["-DMKL"]] {
+    for flags in [[].as_slice(), &["-DMKL"], &["-DBLIS=0"], &["-DBLIS=1"]] {
         let Some(linked) = BlasProgram::of("gcc", flags) else { return };
         let hold = Hold::of(2, Rule::All);
         let mut command = hold.command(&linked.program, "one pool team solve number");
