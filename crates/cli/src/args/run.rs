@@ -234,9 +234,9 @@ pub struct RunOnly {
     /// than it has CPUs) or limit (also make teams smaller whose size the program demands).
     ///
     /// Counts that fit are never changed, nor is a count that the program's command line states.
-    /// With budget and limit, OpenMP teams and calls of OpenBLAS, MKL and BLIS in all processes of the
-    /// run share its CPUs while they run. A program that relies on its number of threads may fail
-    /// then, or with limit compute wrong results; libraries known for it (XGBoost) keep their
+    /// With budget and limit, OpenMP teams and calls of OpenBLAS, MKL and BLIS in all processes of
+    /// the run share its CPUs while they run. A program that relies on its number of threads may
+    /// fail then, or with limit compute wrong results; libraries known for it (XGBoost) keep their
     /// numbers.
     #[arg(long, value_name = "HOW", value_parser = words::Words::<Fit>::of(Fit::ALL.map(Fit::word)),
           hide_possible_values = true, hide_short_help = true, help_heading = PLACEMENT)]
@@ -296,14 +296,14 @@ pub struct RunOnly {
           conflicts_with_all = ["nest", "share", "ranks", "balance"],
           hide_short_help = true, help_heading = PLACEMENT)]
     pub grow: Option<GrowMost>,
-    /// With --grow: give cores beyond those of the start back to programs of these users, too, which
-    /// were not started by trimtab: runs (none; the default), all, or users by name or number
-    /// (ann,www-data).
+    /// With --grow: give cores beyond those of the start back to programs that trimtab did not
+    /// start, too: to those of these users, by name or number (ann,www-data), of all users (all), or
+    /// to none (runs; the default).
     ///
     /// Runs that wait always get cores back. Other programs do not ask: they share the CPUs of the
     /// run. With this option the run gives back as many cores as threads of such programs have
-    /// wanted to compute on its CPUs for a second, beyond those for which there are cores outside of
-    /// holds. yield-to in site.toml adds to it for all runs. Of no use where holds are enforced,
+    /// wanted to compute on its CPUs for a second, beyond those for which there are cores outside
+    /// of holds. yield-to in site.toml adds to it for all runs. Of no use where holds are enforced,
     /// since the kernel keeps other programs off held cores there.
     #[arg(long, value_name = "WHO", hide_short_help = true, help_heading = PLACEMENT)]
     pub yield_to: Option<YieldTo>,
