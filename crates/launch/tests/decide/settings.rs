@@ -3,7 +3,7 @@
 use crate::util::*;
 use trimtab_core::place::launchers::Launcher;
 use trimtab_launch::facts::{LauncherFacts, ProgramFacts};
-use trimtab_launch::rules::Rule;
+use trimtab_launch::rules::{Rule, Site};
 use trimtab_launch::*;
 
 #[test]
@@ -49,6 +49,33 @@ fn options_win_over_tunings_over_rules_and_each_value_says_where_it_is_from() {
     assert_eq!(request.origins["memory"], ValueOrigin::Rule("app".to_owned()));
     assert_eq!(request.origins["amount"], ValueOrigin::Default);
     assert_eq!(request.place.strategy.to_string(), "scatter");
+}
+
+#[test]
+fn a_run_that_grows_yields_to_those_of_the_site_and_of_its_option() {
+    let of = |option: Option<&str>, site: Option<&str>, grow: bool| {
+        let read = |text: Option<&str>| text.map(|text| text.parse().unwrap());
+        let grow = grow.then_some(options::GrowMost::Free);
+        let options = Options { grow, yield_to: read(option), ..Options::default() };
+        let site = Site { yield_to: read(site), ..Site::default() };
+        LaunchRequest::merge(Sources { options, site, ..sources(&[]) })
+    };
+    for (option, site, both) in [
+        (None, None, "runs"),
+        (Some("ann"), None, "ann"),
+        (None, Some("bob"), "bob"),
+        (Some("ann"), Some("bob"), "ann,bob"),
+        // The option cannot undo the site's rule.
+        (Some("runs"), Some("all"), "all"),
+    ] {
+        let request = of(option, site, true).unwrap();
+        assert_eq!(request.yield_to.to_string(), both);
+        let told = said(&decide(&request, &facts("core:4")).unwrap());
+        let phrase = "gives cores back to programs of";
+        assert_eq!(told.contains(phrase), both != "runs", "{told}");
+    }
+    assert!(of(Some("all"), None, false).unwrap_err().to_string().contains("add --grow"));
+    assert!(of(None, Some("all"), false).is_ok(), "a site's rule concerns runs that grow");
 }
 
 #[test]
