@@ -41,12 +41,7 @@ impl BudgetReport {
     }
 
     fn so_far(&self) -> String {
-        format!(
-            "{} in {}; {}",
-            plural(self.teams, "team"),
-            plural(self.programs, "program"),
-            self.changes()
-        )
+        format!("{} in {}; {}", plural(self.teams, "team"), plural(self.programs, "program"), self.changes())
     }
 
     fn changes(&self) -> String {
@@ -154,7 +149,11 @@ mod tests {
         let named = "7 of 4 threads compute (pid 1: 1, pid 2: 1, pid 3: 1, pid 4: 1, 3 more); ";
         assert!(phrase.starts_with(named), "{phrase}");
         let none = Content { members: vec![], programs: 1, ..page };
-        assert!(LiveBudget::of(&none, |_| true).phrase().starts_with("0 of 4 threads compute; 1 team in 1 program; "));
+        assert!(
+            LiveBudget::of(&none, |_| true)
+                .phrase()
+                .starts_with("0 of 4 threads compute; 1 team in 1 program; ")
+        );
         assert_eq!(
             BudgetReport::of(&none).summary(),
             "budget of 4 threads: 1 team in 1 program; none smaller than asked for"

@@ -175,13 +175,7 @@ pub fn gather(
     Ok(found)
 }
 
-fn row(
-    hold: &Hold,
-    processes: &ProcessTable,
-    world: &World,
-    seen: &Surroundings,
-    users: &Users,
-) -> HoldRow {
+fn row(hold: &Hold, processes: &ProcessTable, world: &World, seen: &Surroundings, users: &Users) -> HoldRow {
     let holder = &hold.holder;
     let loads: Vec<u32> =
         hold.cpus.iter().filter_map(|cpu| seen.busy.get(&cpu)).map(|&load| u32::from(load)).collect();

@@ -205,13 +205,20 @@ fn the_budget_of_a_run_shows_who_computes_and_what_was_refused() {
         number("lent");
         let processes = budget["processes"].as_array().unwrap();
         assert_eq!(processes.len(), 1, "{document}");
-        assert_eq!((&processes[0]["computing"], &processes[0]["wants"]), (&2.into(), &3.into()), "{document}");
+        assert_eq!(
+            (&processes[0]["computing"], &processes[0]["wants"]),
+            (&2.into(), &3.into()),
+            "{document}"
+        );
     }
     let lines: Vec<&str> =
         told.lines().filter(|line| line.starts_with(&format!("budget of pid {run}: "))).collect();
     assert_eq!(lines.len(), 2, "{told}");
     for line in lines {
-        assert!(line.contains(": 2 of 2 threads compute (pid ") && line.contains("1 smaller than asked"), "{line}");
+        assert!(
+            line.contains(": 2 of 2 threads compute (pid ") && line.contains("1 smaller than asked"),
+            "{line}"
+        );
     }
     // A run without a budget has none.
     let _other = sandbox.hold("-c 1");

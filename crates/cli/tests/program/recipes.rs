@@ -156,9 +156,7 @@ fn lacks(words: &[&str], python: Option<&Path>) -> Option<&'static str> {
                 (group.is_some(), "no quota can be set here")
             }
             "old-make" => (is_old_make(), "no GNU make 4.2 or 4.3, whose form of a jobserver is shown"),
-            "ninja" => {
-                (crate::jobserver::ninja().is_some(), "no ninja 1.13 (scripts/wheels fetches it)")
-            }
+            "ninja" => (crate::jobserver::ninja().is_some(), "no ninja 1.13 (scripts/wheels fetches it)"),
             "cargo" => (!cargo().is_empty() && works("cc", &["--version"]), "no cargo with a linker"),
             other => panic!("needs={other}: recipes.rs does not know what that is"),
         };

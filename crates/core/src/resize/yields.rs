@@ -45,7 +45,9 @@ impl YieldTo {
     pub fn union(self, other: Self) -> Self {
         match (self, other) {
             (Self::All, _) | (_, Self::All) => Self::All,
-            (Self::Users(users), Self::Users(others)) => Self::Users(users.into_iter().chain(others).collect()),
+            (Self::Users(users), Self::Users(others)) => {
+                Self::Users(users.into_iter().chain(others).collect())
+            }
             (Self::Runs, other) | (other, Self::Runs) => other,
         }
     }
@@ -81,9 +83,10 @@ impl YieldTo {
     pub fn phrase(&self) -> Option<String> {
         match self {
             Self::Runs => None,
-            Self::Users(users) => {
-                Some(format!("programs of {}", users.iter().map(String::as_str).collect::<Vec<_>>().join(", ")))
-            }
+            Self::Users(users) => Some(format!(
+                "programs of {}",
+                users.iter().map(String::as_str).collect::<Vec<_>>().join(", ")
+            )),
             Self::All => Some("programs of all users".to_owned()),
         }
     }

@@ -117,7 +117,9 @@ fn a_run_yields_to_programs_of_the_users_that_it_or_the_site_names() {
         let run = need!(spinning(&sandbox, &words), "no Python");
         eventually_within(STEP, "it has both cores", || used(run.pid()) == both);
         let other = Other::of(&python, NOBODYS);
-        eventually_within(STEP, "it has one core", || used(run.pid()).len() == 1 && held(&sandbox).len() == 1);
+        eventually_within(STEP, "it has one core", || {
+            used(run.pid()).len() == 1 && held(&sandbox).len() == 1
+        });
         drop(other);
         eventually_within(STEP, "it has both again", || used(run.pid()) == both && held(&sandbox) == both);
     }
