@@ -200,14 +200,17 @@ fn the_budget_of_a_run_shows_who_computes_and_what_was_refused() {
         assert_eq!(hold["pid"].to_string(), run, "{name}: {document}");
         let budget = &hold["budget"];
         let number = |field: &str| budget[field].as_u64().unwrap_or_else(|| panic!("{field}: {document}"));
-        assert_eq!((number("cores"), number("computing"), number("teams")), (2, 2, 1), "{document}");
-        assert_eq!((number("bounded"), number("refused")), (1, 1), "{document}");
+        assert_eq!((number("cores"), number("teams"), number("bounded")), (2, 1, 1), "{document}");
+        // The shell may count as a process that computes, just after it has started.
+        let computing = number("computing");
+        assert!((1..=2).contains(&computing), "{document}");
+        assert_eq!(number("refused"), 3 - computing, "{document}");
         number("lent");
         let processes = budget["processes"].as_array().unwrap();
         assert_eq!(processes.len(), 1, "{document}");
         assert_eq!(
             (&processes[0]["computing"], &processes[0]["wants"]),
-            (&2.into(), &3.into()),
+            (&computing.into(), &3.into()),
             "{document}"
         );
     }
@@ -216,7 +219,7 @@ fn the_budget_of_a_run_shows_who_computes_and_what_was_refused() {
     assert_eq!(lines.len(), 2, "{told}");
     for line in lines {
         assert!(
-            line.contains(": 2 of 2 threads compute (pid ") && line.contains("1 smaller than asked"),
+            line.contains(" of 2 threads compute (pid ") && line.contains("1 smaller than asked"),
             "{line}"
         );
     }
