@@ -28,7 +28,6 @@
 #![forbid(unsafe_code)]
 
 pub mod args;
-pub mod budget_text;
 pub mod commands;
 pub mod gather;
 pub mod monitor;

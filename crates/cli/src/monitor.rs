@@ -2,7 +2,6 @@
 //! [`trimtab_agent::monitor`], its outputs, and the text at the end.
 
 use crate::args::{ReportTo, RunOnly, report_to};
-use crate::budget_text::BudgetReport;
 use crate::exit::{self, Exit};
 use crate::profile::Profiling;
 use crate::run_report::{ReportTarget, ReportedRun};
@@ -19,6 +18,7 @@ use trimtab_agent::sync_report::SyncPage;
 use trimtab_core::balance::{Kind, Settings};
 use trimtab_core::time::Span;
 use trimtab_core::topology::Machine;
+use trimtab_hold::budget_report::BudgetReport;
 use trimtab_launch::EnvMode;
 use trimtab_linux::budget::BudgetPage;
 use trimtab_linux::child::Child;

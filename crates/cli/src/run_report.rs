@@ -2,7 +2,6 @@
 //! synchronisation that shims counted. `core` computes every number in it.
 
 use crate::args::ReportTo;
-use crate::budget_text::BudgetReport;
 use crate::say;
 use crate::sync_text;
 use crate::table::{Align, Table};
@@ -17,6 +16,7 @@ use trimtab_core::telemetry::run_summary::{CpuSummary, RunSummary, ThreadSummary
 use trimtab_core::time::Span;
 use trimtab_core::words::plural;
 use trimtab_front::units::run_time;
+use trimtab_hold::budget_report::BudgetReport;
 
 /// Most threads that are named: those that ran longest. The others are summed up. JSON lists more.
 const THREADS_NAMED_MAX: usize = 24;

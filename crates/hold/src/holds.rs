@@ -1,5 +1,6 @@
 //! Holds of cores and their violations: read once, printed by `ps` and shown by `top`.
 
+use crate::budget_report::LiveBudget;
 use crate::escapes::{Escaped, escaped};
 use crate::facts::granted;
 use crate::foreign_load::Surroundings;
@@ -10,13 +11,13 @@ use anyhow::{Context, Result};
 use serde::Serialize;
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
-use std::time::Duration;
 use trimtab_core::place::{ExclusiveGrant, NodeMemory};
 use trimtab_core::queue::QueueRules;
 use trimtab_core::set::CpuSet;
 use trimtab_core::topology::Machine;
 use trimtab_front::process_env::World;
 use trimtab_linux::ledger::{Hold, LedgerError, LedgerView, Level, Mode, ProcessTable, Standing};
+use trimtab_linux::process::Pid;
 use trimtab_linux::survey::Pin;
 use trimtab_linux::users::Users;
 
@@ -78,6 +79,9 @@ pub struct HoldRow {
     pub delegated: bool,
     /// Memory of the hold, by node, whether its programs use it already or not.
     pub memory: Vec<NodeMemory>,
+    /// Budget of its run; `None` without one, or if it is another user's.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub budget: Option<LiveBudget>,
 }
 
 /// A run in the queue.
@@ -165,13 +169,20 @@ pub fn gather(
         found.unknown = found.unknown.union(&holders.unknown);
         holds.extend(holders.known);
     }
-    found.holds = holds.iter().map(|hold| row(hold, &processes, world.now(), seen, users)).collect();
+    found.holds = holds.iter().map(|hold| row(hold, &processes, world, seen, users)).collect();
+    for (row, hold) in found.holds.iter_mut().zip(&holds) {
+        // A process that began a run inside of its hold has the budget of that run.
+        let inner = |other: &Hold| other.holder.pid == hold.holder.pid && other.level > hold.level;
+        if processes.standing(&hold.holder) == Standing::Running && !holds.iter().any(inner) {
+            row.budget = LiveBudget::of_run(&world.proc(), Pid(hold.holder.pid));
+        }
+    }
     found.violators = violators(&world.proc(), view, &holds, seen, users);
     found.escaped = escaped(&world.proc(), &holds, &all, users);
     Ok(found)
 }
 
-fn row(hold: &Hold, processes: &ProcessTable, now: Duration, seen: &Surroundings, users: &Users) -> HoldRow {
+fn row(hold: &Hold, processes: &ProcessTable, world: &World, seen: &Surroundings, users: &Users) -> HoldRow {
     let holder = &hold.holder;
     let loads: Vec<u32> =
         hold.cpus.iter().filter_map(|cpu| seen.busy.get(&cpu)).map(|&load| u32::from(load)).collect();
@@ -188,12 +199,13 @@ fn row(hold: &Hold, processes: &ProcessTable, now: Duration, seen: &Surroundings
         uid: holder.uid,
         pid: holder.pid,
         standing: standing_word(processes.standing(holder)),
-        age_s: now.saturating_sub(holder.since).as_secs(),
+        age_s: world.now().saturating_sub(holder.since).as_secs(),
         load_permille: load,
         command: holder.label.clone(),
         hold: hold.id.name(),
         delegated: holder.delegated,
         memory: holder.memory.iter().map(|(&node, &bytes)| NodeMemory { node, bytes }).collect(),
+        budget: None,
     }
 }
 

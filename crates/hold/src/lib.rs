@@ -34,10 +34,12 @@
 //!    until they end.
 //! 5. [`mod@held_memory`] is the memory that others hold.
 //! 6. [`holds`] and [`escapes`] describe the ledger: holders, and processes outside of their cores.
+//!    [`budget_report`] is the budget of a run.
 
 #![forbid(unsafe_code)]
 #![warn(missing_docs)]
 
+pub mod budget_report;
 pub mod container;
 pub mod cores;
 pub mod delegate;

@@ -9,15 +9,18 @@ use crate::launch::inherited;
 use crate::process::{self, Pid};
 use rustix::fs::{MemfdFlags, SealFlags, fcntl_add_seals, ftruncate, memfd_create};
 use std::fs::File;
-use std::io;
+use std::io::{self, Read};
 use std::os::fd::IntoRawFd;
 use std::os::unix::ffi::OsStrExt;
-use std::os::unix::fs::FileExt;
+use std::os::unix::fs::{FileExt, OpenOptionsExt};
 use std::path::Path;
 use trimtab_core::budget::nproc::BudgetBound;
-use trimtab_core::budget::page::{BYTES, COUNT_MAX, Content, NAME, fresh, header, read};
+use trimtab_core::budget::page::{BYTES, COUNT_MAX, Content, NAME, Owner, fresh, header, read};
 use trimtab_core::budget::{Handoff, Rule, VARIABLE, handoff};
 use trimtab_core::set::CpuSet;
+
+/// Largest part of an environment that is searched, in bytes.
+const ENVIRONMENT_MAX: u64 = 2 << 20;
 
 /// Page file of a budget.
 #[derive(Debug)]
@@ -62,7 +65,9 @@ impl BudgetPage {
     /// Opens the page of the run that began with this process, from outside. `None` if it has none,
     /// or if this process may not read another's descriptors.
     pub fn of_run(proc: &Path, holder: Pid) -> Option<Self> {
-        let environment = std::fs::read(proc.join(format!("{holder}/environ"))).ok()?;
+        let mut environment = Vec::new();
+        let file = File::open(proc.join(format!("{holder}/environ"))).ok()?;
+        file.take(ENVIRONMENT_MAX).read_to_end(&mut environment).ok()?;
         let value = environment.split(|&byte| byte == 0).find_map(|variable| {
             std::str::from_utf8(variable.strip_prefix(VARIABLE.as_bytes())?.strip_prefix(b"=")?).ok()
         })?;
@@ -70,10 +75,11 @@ impl BudgetPage {
         let path = proc.join(format!("{holder}/fd/{}", handoff.descriptor));
         let target = std::fs::read_link(&path).ok()?;
         let name = target.as_os_str().as_bytes().strip_prefix(b"/memfd:")?;
-        // Only a memory file of the name: opening anything else could wait, or have an effect.
-        name.starts_with(NAME.as_bytes())
-            .then(|| File::options().read(true).write(true).open(path).ok())?
-            .map(Self)
+        // Only a memory file of the name: opening anything else could have an effect. Its owner may
+        // put another file there meanwhile, which must not make this process wait.
+        let waits_never = libc::O_NONBLOCK | libc::O_NOCTTY;
+        let open = || File::options().read(true).write(true).custom_flags(waits_never).open(path).ok();
+        name.starts_with(NAME.as_bytes()).then(open)?.map(Self)
     }
 
     /// Tells the processes of the run its cores, after they changed. It takes effect when they next
@@ -89,11 +95,7 @@ impl BudgetPage {
     /// Returns the threads that other processes leave of the budget to the process `own`.
     pub fn bound(&self, proc: &Path, own: Pid) -> Option<BudgetBound> {
         let content = self.read()?;
-        let lives = |owner: trimtab_core::budget::page::Owner| {
-            // A page holds the low half of the start time.
-            process::stat(proc, Pid(owner.pid)).is_ok_and(|stat| stat.start.0 as u32 == owner.started)
-        };
-        Some(BudgetBound::of(&content, own.0, lives))
+        Some(BudgetBound::of(&content, own.0, |owner| lives(proc, owner)))
     }
 
     /// Returns the content; `None` if it cannot be read, or was not handed over.
@@ -102,6 +104,12 @@ impl BudgetPage {
         self.0.read_exact_at(&mut bytes, 0).ok()?;
         read(&bytes)
     }
+}
+
+/// Returns whether the owner of a slot lives.
+pub fn lives(proc: &Path, owner: Owner) -> bool {
+    // A page holds the low half of the start time.
+    process::stat(proc, Pid(owner.pid)).is_ok_and(|stat| stat.start.0 as u32 == owner.started)
 }
 
 #[cfg(test)]

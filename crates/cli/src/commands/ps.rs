@@ -58,6 +58,11 @@ fn words(all: &Holds, view: Option<&LedgerView>) -> String {
     } else {
         text.push_str(&holds_table(all));
     }
+    for row in &all.holds {
+        if let Some(budget) = &row.budget {
+            text.push_str(&format!("budget of pid {}: {}\n", row.pid, budget.phrase()));
+        }
+    }
     for grant in &all.granted {
         text.push_str(&format!("held too: {grant}\n"));
     }

@@ -93,7 +93,7 @@ fn makes() -> Vec<PathBuf> {
 }
 
 /// Returns a ninja that takes part in a jobserver.
-fn ninja() -> Option<PathBuf> {
+pub(crate) fn ninja() -> Option<PathBuf> {
     let knows = |path: &PathBuf| fs::read(path).is_ok_and(|file| has(&file, b"--jobserver-auth="));
     installed("ninja").filter(knows).or_else(|| wheel("ninja", "ninja")).filter(knows)
 }

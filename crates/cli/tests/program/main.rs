@@ -44,6 +44,7 @@ mod nproc;
 mod outputs;
 mod pictures;
 mod plans;
+mod pools;
 mod profile;
 mod ps;
 mod ranks;

@@ -1,6 +1,6 @@
 //! `trimtab ps`.
 
-use crate::util::{Sandbox, eventually, installed, need, python, text, two};
+use crate::util::{Sandbox, built, eventually, installed, need, python, text, two};
 use rustix::process::{Pid, Signal, kill_process};
 use std::fmt::Display;
 use std::path::{Path, PathBuf};
@@ -181,6 +181,51 @@ fn a_daemon_of_an_ended_run_is_no_violator_and_a_foreign_group_is_one_line() {
     assert_eq!(of_strangers.len(), 1, "{group:?}: {ps}");
     assert!(of_strangers[0]["others"].as_u64() >= Some(2), "{ps}");
     assert!(said.contains("more of its process group are bound to CPUs"), "{said}");
+}
+
+#[test]
+fn the_budget_of_a_run_shows_who_computes_and_what_was_refused() {
+    need!(two(), "two cores are needed");
+    let program = need!(built("gcc", "asks.c", &["-O2", "-fopenmp"]), "gcc with OpenMP is needed");
+    let sandbox = Sandbox::new();
+    // A team that asks for three threads, of a program in a run of two cores, looks from inside.
+    let looks = "$T ps --json; echo; $T top --json -i 200ms $$; echo; $T ps; $T top --once -i 200ms $$";
+    let script = format!("export LOOKS; OMP_NUM_THREADS=3 {} \"$LOOKS; exit 1\"; echo $$", program.display());
+    let told = sandbox.run("-c 2 --fit budget").env("LOOKS", looks).sh(&script).ends().ok();
+    let mut documents = serde_json::Deserializer::from_str(&told).into_iter::<serde_json::Value>();
+    let run = told.lines().last().unwrap();
+    for name in ["ps", "top"] {
+        let document = documents.next().unwrap().unwrap();
+        let hold = &document["holds"][0];
+        assert_eq!(hold["pid"].to_string(), run, "{name}: {document}");
+        let budget = &hold["budget"];
+        let number = |field: &str| budget[field].as_u64().unwrap_or_else(|| panic!("{field}: {document}"));
+        assert_eq!((number("cores"), number("teams"), number("bounded")), (2, 1, 1), "{document}");
+        // The shell may count as a process that computes, just after it has started.
+        let computing = number("computing");
+        assert!((1..=2).contains(&computing), "{document}");
+        assert_eq!(number("refused"), 3 - computing, "{document}");
+        number("lent");
+        let processes = budget["processes"].as_array().unwrap();
+        assert_eq!(processes.len(), 1, "{document}");
+        assert_eq!(
+            (&processes[0]["computing"], &processes[0]["wants"]),
+            (&computing.into(), &3.into()),
+            "{document}"
+        );
+    }
+    let lines: Vec<&str> =
+        told.lines().filter(|line| line.starts_with(&format!("budget of pid {run}: "))).collect();
+    assert_eq!(lines.len(), 2, "{told}");
+    for line in lines {
+        assert!(
+            line.contains(" of 2 threads compute (pid ") && line.contains("1 smaller than asked"),
+            "{line}"
+        );
+    }
+    // A run without a budget has none.
+    let _other = sandbox.hold("-c 1");
+    assert!(sandbox.ps()["holds"][0].get("budget").is_none());
 }
 
 #[test]

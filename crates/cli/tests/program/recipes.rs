@@ -1,5 +1,5 @@
-//! Test that the README, the recipes of the guide, and its page about reports show trimtab's real
-//! output: the commands of each page are run and compared.
+//! Test that the README, the recipes of the guide, and its pages about builds and reports show
+//! trimtab's real output: the commands of each page are run and compared.
 //!
 //! A page's blocks of code are fenced. A `console` block is run line by line after `$ `, in one
 //! shell for the whole page, in a sandbox with the trimtab under test on its path and two CPUs; the
@@ -155,6 +155,9 @@ fn lacks(words: &[&str], python: Option<&Path>) -> Option<&'static str> {
                 let group = crate::bounds::Group::new("cpu", &[(setting, "100000".to_owned())]);
                 (group.is_some(), "no quota can be set here")
             }
+            "old-make" => (is_old_make(), "no GNU make 4.2 or 4.3, whose form of a jobserver is shown"),
+            "ninja" => (crate::jobserver::ninja().is_some(), "no ninja 1.13 (scripts/wheels fetches it)"),
+            "cargo" => (!cargo().is_empty() && works("cc", &["--version"]), "no cargo with a linker"),
             other => panic!("needs={other}: recipes.rs does not know what that is"),
         };
         (!here).then_some(why)
@@ -164,6 +167,30 @@ fn lacks(words: &[&str], python: Option<&Path>) -> Option<&'static str> {
 fn imports(python: &Path, module: &str) -> bool {
     let output = Command::new(python).args(["-c", &format!("import {module}")]).output();
     output.is_ok_and(|output| output.status.success())
+}
+
+/// Returns whether the make in the path writes the pipe of a jobserver as two descriptors.
+fn is_old_make() -> bool {
+    let said = Command::new("make").arg("--version").output().map(|output| output.stdout).unwrap_or_default();
+    ["GNU Make 4.2", "GNU Make 4.3"].iter().any(|old| said.starts_with(old.as_bytes()))
+}
+
+/// Returns cargo and its compiler, which work without their user's home; none if one is missing.
+fn cargo() -> Vec<PathBuf> {
+    let Some(cargo) = option_env!("CARGO").map(PathBuf::from) else { return Vec::new() };
+    let both = vec![cargo.with_file_name("rustc"), cargo];
+    if both.iter().all(|path| path.is_file()) { both } else { Vec::new() }
+}
+
+/// Puts build tools into the sandbox that are not found, or not in the version of the pages.
+fn build_tools(sandbox: &Sandbox) {
+    for tool in cargo() {
+        let name = format!("bin/{}", tool.file_name().unwrap().to_string_lossy());
+        std::os::unix::fs::symlink(tool, sandbox.path(&name)).unwrap();
+    }
+    if let Some(ninja) = crate::jobserver::ninja() {
+        sandbox.copy("bin/ninja", &ninja);
+    }
 }
 
 /// Returns a Python that has numpy: the first on the path need not be the distribution's.
@@ -228,6 +255,7 @@ fn run(name: &str) {
     if let Some(python) = &python {
         sandbox.script("bin/python3", format!("#!/bin/sh\nexec {} \"$@\"\n", python.display()));
     }
+    build_tools(&sandbox);
     let (script, steps) = script(name, &lines, &sandbox, python.as_deref());
     let script = sandbox.write("script", script);
     let path_variable = std::env::var_os("PATH").unwrap();
@@ -317,6 +345,7 @@ macro_rules! pages {
 pages! {
     the_readme_shows_what_is_printed: "../README.md",
     the_page_about_reports_shows_what_is_printed: "reading-reports.md",
+    the_page_about_builds_shows_what_is_printed: "guide/builds.md",
     the_recipe_for_a_shared_server_works: "recipes/shared-server.md",
     the_recipe_for_nested_openmp_works: "recipes/nested-openmp.md",
     the_recipe_for_mpi_and_openmp_works: "recipes/mpi-openmp.md",

@@ -75,9 +75,11 @@ impl Rule {
 /// - OpenBLAS built with OpenMP gives each thread of a team a part of a matrix and waits for the
 ///   parts of the others in a loop: with fewer threads than parts it waits for ever. It states no
 ///   number in its regions.
+/// - BLIS built with OpenMP compares the size of a team with the number that it stated, and ends
+///   the program if it is neither that number nor 1 ("A different number of threads was created").
 /// - MKL is not known to accept fewer threads than it requests.
-const COUNT_RELIANT: [&str; 6] =
-    ["libxgboost", "libopenblas", "libscipy_openblas", "libblas.so", "liblapack.so", "libmkl_"];
+const COUNT_RELIANT: [&str; 7] =
+    ["libxgboost", "libopenblas", "libscipy_openblas", "libblas.so", "liblapack.so", "libblis", "libmkl_"];
 
 /// Returns whether a library, by its file name, fails with smaller teams than it requests.
 pub fn relies_on_count(file: &[u8]) -> bool {

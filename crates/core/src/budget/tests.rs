@@ -350,6 +350,8 @@ fn libraries_that_rely_on_their_number_are_known_by_their_file() {
         ("libscipy_openblas64_-32a4b2a6.so", true),
         ("libmkl_intel_thread.so.2", true),
         ("libblas.so.3", true),
+        ("libblis.so.4", true),
+        ("libblis-mt.so.5", true),
         ("liblapack.so.3", true),
         ("libblast.so", false),
         ("libgomp.so.1", false),

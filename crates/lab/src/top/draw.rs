@@ -103,7 +103,11 @@ fn above(state: &State, wide: usize, high: usize) -> Vec<Line<'static>> {
         .around
         .holds
         .iter()
-        .map(|row| format!("held {}  {} pid {}  {}", row.cpus, row.user, row.pid, row.command))
+        .flat_map(|row| {
+            let held = format!("held {}  {} pid {}  {}", row.cpus, row.user, row.pid, row.command);
+            let budget = row.budget.as_ref().map(|of| format!("budget of pid {}: {}", row.pid, of.phrase()));
+            [Some(held), budget].into_iter().flatten()
+        })
         .collect();
     if !state.around.taken.pinned.is_empty() {
         said.push(format!("pinned by others: CPUs {}", state.around.taken.pinned));

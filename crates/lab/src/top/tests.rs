@@ -18,6 +18,8 @@ use trimtab_core::place::Taken;
 use trimtab_core::telemetry::account::{Account, Keep, Playback};
 use trimtab_core::time::Span;
 use trimtab_core::trace::Trace;
+use trimtab_hold::budget_report::{BudgetProcess, BudgetReport, LiveBudget};
+use trimtab_hold::holds::HoldRow;
 
 fn trace(run: &Run) -> Trace {
     Trace::parse(&run.text()).unwrap()
@@ -112,6 +114,43 @@ fn one_sample_as_text() {
         80,
         "nobody"
     ));
+}
+
+#[test]
+fn the_budget_of_a_run_is_a_line_after_its_hold() {
+    let sums = BudgetReport { cores: 4, programs: 2, teams: 9, bounded: 3, refused: 5, lent: 0 };
+    let processes = vec![BudgetProcess { pid: 12, computing: 3, wants: 8 }];
+    let row = HoldRow {
+        cpus: "0-3".parse().unwrap(),
+        level: 0,
+        mode: "exclusive",
+        user: "ann".to_owned(),
+        uid: 1,
+        pid: 7,
+        standing: "running",
+        age_s: 1,
+        load_permille: None,
+        command: "app".to_owned(),
+        hold: "0x1".to_owned(),
+        delegated: false,
+        memory: Vec::new(),
+        budget: Some(LiveBudget { sums, computing: 3, processes }),
+    };
+    let run = Run::default();
+    let around = Around { holds: vec![row.clone(), HoldRow { pid: 8, budget: None, ..row }], ..around(&run) };
+    let frame = text::frame(&trace(&run).header.machine, &account(&run), &around, 80, "nobody");
+    let mut state = live(&run);
+    state.update(Event::Around(Box::new(around)));
+    for text in [frame, picture(&state, 130, 34)] {
+        let held = |line: &str| line.starts_with("held 0-3 ");
+        let lines: Vec<&str> =
+            text.lines().filter(|line| held(line) || line.starts_with("budget ")).collect();
+        assert!(lines.len() == 3 && held(lines[0]) && held(lines[2]), "{text}");
+        assert_eq!(
+            lines[1],
+            "budget of pid 7: 3 of 4 threads compute (pid 12: 3); 9 teams in 2 programs; 3 smaller than asked for (5 threads refused)"
+        );
+    }
 }
 
 #[test]

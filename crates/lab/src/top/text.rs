@@ -29,6 +29,9 @@ pub(super) fn frame(
     text.push_str(&format!("{LEGEND}\n"));
     for row in &around.holds {
         text.push_str(&format!("held {} by {} (pid {}): {}\n", row.cpus, row.user, row.pid, row.command));
+        if let Some(budget) = &row.budget {
+            text.push_str(&format!("budget of pid {}: {}\n", row.pid, budget.phrase()));
+        }
     }
     if !around.taken.pinned.is_empty() {
         text.push_str(&format!("pinned by others: CPUs {}\n", around.taken.pinned));
