@@ -11,9 +11,9 @@ use crate::machine::cache;
 use std::path::{Path, PathBuf};
 use trimtab_core::fingerprint::BOOT_ID;
 
-/// Largest share of a weak yield that is kept. Measured: 0.50 on Linux 6.1. A share between this one
-/// and that of a yield as POSIX wants it may be a disturbed measurement, and the next start measures
-/// again.
+/// Largest share of a weak yield that is kept. Measured: 0.50 on Linux 6.1. A share between this
+/// one and that of a yield as POSIX wants it may be a disturbed measurement, and the next start
+/// measures again.
 const KEPT_SHARE_MAX: f64 = 0.75;
 
 /// Returns the effect that an earlier start measured; `None` if there is none of this boot, or

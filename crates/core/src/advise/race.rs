@@ -11,9 +11,9 @@
 //!
 //! Properties: equal outcomes give equal questions. The runs together take no more time than the
 //! budget, and more only while the fastest variant is likely faster than the program as it is, and
-//! not certainly. A variant that was rejected, beaten, or stopped (unless runs are short) does not run
-//! again, so the n-th runs of all variants belong to the same turn. A run that cannot end within
-//! the rest of the budget does not start.
+//! not certainly. A variant that was rejected, beaten, or stopped (unless runs are short) does not
+//! run again, so the n-th runs of all variants belong to the same turn. A run that cannot end
+//! within the rest of the budget does not start.
 //!
 //! Source: racing is from Maron and Moore, "Hoeffding Races", NIPS 1993; the intervals are those of
 //! `core::stats::paired`.

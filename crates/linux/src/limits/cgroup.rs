@@ -145,7 +145,8 @@ impl Groups {
 
     /// Returns all quotas of the group and of its ancestors, each with its group's directory.
     fn quotas(&self) -> impl Iterator<Item = (Quota, PathBuf)> + '_ {
-        // A controller is in one hierarchy: where version 1 has it, no group of version 2 has its files.
+        // A controller is in one hierarchy: where version 1 has it, no group of version 2 has its
+        // files.
         let unified = self.unified.iter().filter(move |_| self.cpu.is_none());
         let unified = unified.flat_map(GroupLocation::upwards).filter_map(|group| {
             let milli_cpus = quota_v2(&text::read_piece(&group.dir.join("cpu.max")).ok()?)?;

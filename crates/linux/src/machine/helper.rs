@@ -30,8 +30,9 @@ pub const HWLOC_ENVIRONMENT: [(&str, &str); 4] = [
     ("HWLOC_KEEP_NVIDIA_GPU_NUMA_NODES", "1"),
 ];
 
-/// hwloc's variable with which it loads no plug-ins, as a model without devices needs none: they find
-/// devices, or read XML. Their libraries (libxml2, ICU, the C++ library) take half of a discovery.
+/// hwloc's variable with which it loads no plug-ins, as a model without devices needs none: they
+/// find devices, or read XML. Their libraries (libxml2, ICU, the C++ library) take half of a
+/// discovery.
 pub const NO_PLUGINS: (&str, &str) = ("HWLOC_PLUGINS_PATH", "/dev/null");
 
 /// Largest part of the helper's standard error that is kept, in bytes: one line is expected, a

@@ -107,7 +107,8 @@ fn is_pod_alive(cpusets: &Path, pod: &str) -> bool {
     plain && [systemd, cgroupfs].iter().any(|group| cpusets.join(group).is_dir())
 }
 
-/// Reads the cpusets of Slurm's jobs. Slurm has a plug-in for each version, with a place of its own.
+/// Reads the cpusets of Slurm's jobs. Slurm has a plug-in for each version, with a place of its
+/// own.
 fn slurm(version: Version, cpusets: &Path, node: &str, found: &mut ExclusiveGrants) {
     let parents: Vec<PathBuf> = match version {
         Version::V1 => ["slurm".to_owned(), format!("slurm_{node}")]

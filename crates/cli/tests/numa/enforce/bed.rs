@@ -76,8 +76,8 @@ pub(super) fn with_roots_ledger() -> Sandbox {
     sandbox
 }
 
-/// Returns sessions of two users, the machine's shape, and a sandbox with a ledger of root's; `None`
-/// where no holds can be enforced, of which the reason was printed.
+/// Returns sessions of two users, the machine's shape, and a sandbox with a ledger of root's;
+/// `None` where no holds can be enforced, of which the reason was printed.
 pub(super) fn bed() -> Option<(Homes, Shape, Sandbox)> {
     Some((Homes::new()?, Shape::here()?, with_roots_ledger()))
 }
