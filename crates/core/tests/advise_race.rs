@@ -68,6 +68,23 @@ fn oracle(truths: &[Truth]) -> Option<f64> {
 
 proptest! {
     #[test]
+    fn a_race_goes_on_beyond_its_budget_only_while_the_answer_is_open(
+        truths in truths(), budget in 0.01..20.0_f64, more in 0.0..20.0_f64, seed: u64,
+    ) {
+        let rules = Rules { more: span(more), ..rules(budget, budget) };
+        let (_, log) = raced(&truths, rules, seed);
+        let mut again = Race::new(rules, truths.len() - 2);
+        for (trial, outcome) in &log {
+            if again.spent() >= span(budget) {
+                let choice = choose(again.entrants());
+                prop_assert!(matches!(choice, Choice::Unsure { .. }), "{choice:?}");
+            }
+            again.take(trial.entrant, outcome);
+        }
+        prop_assert!(again.spent() <= span(budget) + span(more));
+    }
+
+    #[test]
     fn no_race_takes_longer_than_its_budget_or_repeats_what_is_over(
         truths in truths(), budget in 0.01..100.0_f64, first in 0.01..50.0_f64, seed: u64,
     ) {

@@ -28,6 +28,7 @@ use trimtab_linux::limits::parent_mask;
 use trimtab_linux::process::{self, Pid};
 use trimtab_linux::program::Program;
 use trimtab_linux::survey::{ExclusiveGrants, exclusive_grants, free_memory, used_memory};
+use trimtab_linux::sys::slice::is_usual_policy;
 use trimtab_linux::sys::version;
 
 /// Reads the facts, except the holds of others and the measurements that the decision asks for. For
@@ -221,13 +222,18 @@ pub fn settle(
 }
 
 /// Returns the effect of `sched_yield` that an earlier start of this boot measured, or measures it.
+/// What is kept decides for the whole boot: only measurements in the usual way of scheduling are
+/// kept (in real time every kernel gives the CPU away), and that it gives the CPU away only if two
+/// of them say so.
 fn known_yield(world: &World, cpus: &CpuSet) -> Yield {
-    let cache = world.cache();
+    let cache = world.cache().filter(|_| is_usual_policy());
     if let Some(kept) = cache.as_deref().and_then(kept_yield::load) {
         return effect(kept);
     }
     let Some(kind) = yield_share(cpus) else { return Yield::Unknown };
-    if let Some(cache) = cache {
+    if let Some(cache) = cache
+        && (kind != YieldKind::Posix || yield_share(cpus) == Some(kind))
+    {
         kept_yield::store(&cache, kind);
     }
     effect(kind)

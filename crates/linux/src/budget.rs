@@ -7,12 +7,12 @@
 
 use crate::launch::inherited;
 use crate::process::{self, Pid};
-use rustix::fs::{MemfdFlags, SealFlags, fcntl_add_seals, ftruncate, memfd_create};
+use rustix::fs::{MemfdFlags, SealFlags, fcntl_add_seals, fstatfs, ftruncate, memfd_create};
 use std::fs::File;
 use std::io::{self, Read};
-use std::os::fd::IntoRawFd;
+use std::os::fd::{AsRawFd, IntoRawFd};
 use std::os::unix::ffi::OsStrExt;
-use std::os::unix::fs::{FileExt, OpenOptionsExt};
+use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt};
 use std::path::Path;
 use trimtab_core::budget::nproc::BudgetBound;
 use trimtab_core::budget::page::{BYTES, COUNT_MAX, Content, NAME, Owner, fresh, header, read};
@@ -75,11 +75,20 @@ impl BudgetPage {
         let path = proc.join(format!("{holder}/fd/{}", handoff.descriptor));
         let target = std::fs::read_link(&path).ok()?;
         let name = target.as_os_str().as_bytes().strip_prefix(b"/memfd:")?;
-        // Only a memory file of the name: opening anything else could have an effect. Its owner may
-        // put another file there meanwhile, which must not make this process wait.
-        let waits_never = libc::O_NONBLOCK | libc::O_NOCTTY;
-        let open = || File::options().read(true).write(true).custom_flags(waits_never).open(path).ok();
-        name.starts_with(NAME.as_bytes()).then(open)?.map(Self)
+        if !name.starts_with(NAME.as_bytes()) {
+            return None;
+        }
+        // Another user can have any file under this name, and put another there meanwhile; to open a
+        // device or a file system in user space has effects. So the file is examined before it is
+        // opened: a memory file has no name, and lies in memory.
+        let place = File::options().read(true).custom_flags(libc::O_PATH).open(path).ok()?;
+        let about = place.metadata().ok()?;
+        let is_memory = fstatfs(&place).is_ok_and(|system| system.f_type == libc::TMPFS_MAGIC);
+        if !about.is_file() || about.nlink() != 0 || !is_memory {
+            return None;
+        }
+        let same = format!("/proc/self/fd/{}", place.as_raw_fd());
+        File::options().read(true).write(true).open(same).ok().map(Self)
     }
 
     /// Tells the processes of the run its cores, after they changed. It takes effect when they next
@@ -115,7 +124,6 @@ pub fn lives(proc: &Path, owner: Owner) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::os::fd::AsRawFd;
     use trimtab_core::budget::Handoff;
 
     #[test]

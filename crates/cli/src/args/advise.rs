@@ -38,7 +38,8 @@ pub struct AdviseArgs {
     #[arg(long, value_name = "SETTING", help_heading = "Settings")]
     pub set: Option<Setting>,
     /// Longest time of all trials together. By default, three times that of the first run, and at
-    /// least 5 seconds.
+    /// least 5 seconds, or 20 if the first run was ended early; up to twice that, by 10 seconds at
+    /// most, while a gain of 5 % is likely and not certain.
     #[arg(long, value_name = "TIME", value_parser = super::time::lasting, help_heading = "Time")]
     pub budget: Option<Span>,
     /// Let the first run go on to its end, also if its threads compete for CPUs and hardly ever

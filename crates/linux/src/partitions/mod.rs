@@ -49,7 +49,7 @@ const MARK: &str = "user.trimtab.cpuset";
 /// controller is switched off above it, which the owner of that group can do.
 const CPUS: &str = "user.trimtab.cpus";
 /// File whose lock the process has that enforces holds. Only root can make files in its folder.
-const LOCK: &str = "/run/trimtab-enforce.lock";
+pub const LOCK: &str = "/run/trimtab-enforce.lock";
 /// The machine's processes. Descriptors of processes are of this process's own namespace too.
 const PROC: &str = "/proc";
 /// Longest list of CPUs in an attribute: the kernel's limit for one.

@@ -36,6 +36,12 @@ pub fn get() -> Result<Option<Span>, Errno> {
     Ok(Some(Span(attr(OWN)?.runtime)).filter(|slice| *slice != Span::ZERO))
 }
 
+/// Returns whether the calling thread is scheduled in the usual way (`SCHED_OTHER`); threads that it
+/// starts are scheduled in the same way.
+pub fn is_usual_policy() -> bool {
+    attr(OWN).is_ok_and(|attr| i32::try_from(attr.policy) == Ok(libc::SCHED_OTHER))
+}
+
 /// Asks for a slice and returns the one that the kernel set; policy and niceness stay.
 ///
 /// # Errors
