@@ -73,7 +73,7 @@ test-systemd: ## the service's unit under a systemd that is booted in a containe
 	scripts/packages build systemd
 	$(UNOPTIMISED)
 	python3 -B packaging/tests/booted.py "$(abspath $(TARGET))/debug"
-	testbed/guest -c && testbed/guest -t 2n2c -l 300 -- packaging/tests/enforced.py "$(abspath $(TARGET))/debug" || [ $$? = 125 ]
+	testbed/guest -c && testbed/guest -t 2n2c -l 600 -- packaging/tests/enforced.py "$(abspath $(TARGET))/debug" || [ $$? = 125 ]
 
 test-slurm: ## steps of Slurm placed by the plug-in, on two hosts of this machine (two minutes, root), after installing or naming what is missing
 	scripts/packages build slurm

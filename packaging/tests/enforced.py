@@ -24,7 +24,7 @@ HERE = Path(__file__).resolve().parent
 GUIDE = HERE.parent.parent / "docs/guide/enforcing.md"
 GROUPS = Path("/sys/fs/cgroup")
 UNITS = Path("/etc/systemd/system")
-BOOT_SECONDS = 240
+BOOT_SECONDS = 480
 
 
 def the_drop_in():
