@@ -418,7 +418,7 @@ impl Rank {
     /// Measures which algorithms are fastest for this team, and uses them from now on: for these
     /// calls, each with blocks of these sizes in bytes. All ranks must call it with the same
     /// arguments. Calls left after seconds stay as they were. Returns a dictionary for each
-    /// measurement: call, bytes, us and usual_us (microseconds of the algorithm that is used now and
+    /// measurement: call, bytes, us and usual_us (microseconds of the present algorithm and
     /// of the usual one; None if there was no time for it), changed, why.
     #[pyo3(signature = (calls = None, sizes = None, seconds = 4.0))]
     fn tune<'py>(

@@ -222,9 +222,9 @@ pub fn settle(
 }
 
 /// Returns the effect of `sched_yield` that an earlier start of this boot measured, or measures it.
-/// What is kept decides for the whole boot: only measurements in the usual way of scheduling are
-/// kept (in real time every kernel gives the CPU away), and that it gives the CPU away only if two
-/// of them say so.
+/// A kept result decides for the whole boot. So a measurement is kept only if this process is
+/// scheduled in the usual way, since in real time every kernel gives the CPU away; and `posix` only
+/// if a second measurement agrees.
 fn known_yield(world: &World, cpus: &CpuSet) -> Yield {
     let cache = world.cache().filter(|_| is_usual_policy());
     if let Some(kept) = cache.as_deref().and_then(kept_yield::load) {

@@ -78,8 +78,8 @@ impl BudgetPage {
         if !name.starts_with(NAME.as_bytes()) {
             return None;
         }
-        // Another user can have any file under this name, and put another there meanwhile; to open a
-        // device or a file system in user space has effects. So the file is examined before it is
+        // Another user can have any file under this name, and put another there meanwhile. To open
+        // a device or a file system in user space has effects, so the file is examined before it is
         // opened: a memory file has no name, and lies in memory.
         let place = File::options().read(true).custom_flags(libc::O_PATH).open(path).ok()?;
         let about = place.metadata().ok()?;

@@ -36,8 +36,8 @@ pub fn get() -> Result<Option<Span>, Errno> {
     Ok(Some(Span(attr(OWN)?.runtime)).filter(|slice| *slice != Span::ZERO))
 }
 
-/// Returns whether the calling thread is scheduled in the usual way (`SCHED_OTHER`); threads that it
-/// starts are scheduled in the same way.
+/// Returns whether the calling thread is scheduled in the usual way (`SCHED_OTHER`), as threads
+/// that it starts are then.
 pub fn is_usual_policy() -> bool {
     attr(OWN).is_ok_and(|attr| i32::try_from(attr.policy) == Ok(libc::SCHED_OTHER))
 }

@@ -1,0 +1,73 @@
+//! Tests of reservations beside a service that enforces holds.
+
+use super::*;
+use std::fs;
+use std::os::unix::fs::MetadataExt;
+use trimtab_core::place::Strategy;
+use trimtab_core::topology::parse_synthetic;
+use trimtab_launch::Sources;
+use trimtab_linux::partitions::LOCK;
+
+/// Makes a root in which a process has the lock of the service that enforces holds.
+fn enforced() -> (tempfile::TempDir, World) {
+    let root = tempfile::tempdir().unwrap();
+    let lock = root.path().join(LOCK.trim_start_matches('/'));
+    for file in [&lock, &root.path().join("proc/locks")] {
+        fs::create_dir_all(file.parent().unwrap()).unwrap();
+        fs::write(file, "").unwrap();
+    }
+    let number = fs::metadata(&lock).unwrap().ino();
+    let locks = format!("1: FLOCK  ADVISORY  WRITE 7 00:1a:{number} 0 EOF\n");
+    fs::write(root.path().join("proc/locks"), locks).unwrap();
+    let mut world = World::default();
+    world.root = root.path().to_owned();
+    (root, world)
+}
+
+#[test]
+fn a_lack_of_cpus_is_believed_after_a_second_beside_a_service_that_enforces() {
+    let (root, world) = enforced();
+    let request = LaunchRequest::merge(Sources::default()).unwrap();
+    let machine = parse_synthetic("core:4096").unwrap();
+    let mut facts = LaunchFacts::idle(machine.clone());
+    let order = ReserveOptions {
+        wait: None,
+        label: "x",
+        tell: &|_| {},
+        goes_on: &|| true,
+        priority: 0,
+        rules: QueueRules::default(),
+        holder: None,
+        grants: false,
+    };
+    let role = Role::of(&request, &facts);
+    let taking = |allowed: CpuSet, settling| Taking {
+        world: &world,
+        request: &request,
+        role: role.clone(),
+        order: &order,
+        patience: PLANNER_WAIT_MAX,
+        allowed,
+        ending: CpuSet::new(),
+        settling,
+        used: None,
+        processes: OnceCell::new(),
+    };
+    let few = || "0-1".parse::<CpuSet>().unwrap();
+    let lack = PlaceError::MoreThanExist { asked: 3, exist: 2 };
+    let of_ranks = PlaceError::RanksWithoutCores { ranks: 3, cause: Box::new(lack.clone()) };
+    let mut now = taking(few(), None);
+    assert!(now.settles(&lack, &mut facts));
+    assert!(now.settling.is_some(), "the time of the first is kept");
+    assert!(taking(few(), None).settles(&of_ranks, &mut facts));
+    assert!(!taking(machine.cpus(), None).settles(&lack, &mut facts), "no CPU is missing");
+    let before = Instant::now().checked_sub(SETTLING_MAX);
+    assert!(before.is_some() && !taking(few(), before).settles(&lack, &mut facts), "for a second");
+    let held = few();
+    let strategy = Strategy::Compact;
+    for other in [PlaceError::NoCpus, PlaceError::NotEnough { asked: 3, free: 0, held, strategy }] {
+        assert!(!taking(few(), None).settles(&other, &mut facts), "{other}");
+    }
+    fs::write(root.path().join("proc/locks"), "").unwrap();
+    assert!(!taking(few(), None).settles(&lack, &mut facts), "no service enforces holds");
+}
