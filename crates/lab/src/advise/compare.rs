@@ -54,7 +54,7 @@ pub(crate) struct Variant {
 /// The outcome of the trials.
 #[derive(Debug, Serialize)]
 pub(crate) struct Tested {
-    /// Time that the trials might take, without what is added while a gain is likely.
+    /// Time that the trials might take, without the time added while a gain is likely.
     pub budget: Span,
     /// Time that they took.
     pub spent: Span,
