@@ -69,11 +69,11 @@ test-misses: ## far memory counted in an emulated machine, before and under --ba
 	scripts/packages build numa
 	scripts/test-numa 4n2c
 
+# GUEST=1 is for holds that the unit enforces, in an emulated machine: a minute with KVM, and four without.
 test-systemd: ## the service's unit under a systemd that is booted in a container (a minute, root), after installing or naming what is missing
 	scripts/packages build systemd
 	$(UNOPTIMISED)
-	python3 -B packaging/tests/booted.py "$(abspath $(TARGET))/debug"
-	testbed/guest -c && testbed/guest -t 2n2c -l 600 -- packaging/tests/enforced.py "$(abspath $(TARGET))/debug" || [ $$? = 125 ]
+	$(if $(GUEST),testbed/guest -c && testbed/guest -t 2n2c -l 600 -- packaging/tests/enforced.py "$(abspath $(TARGET))/debug" || [ $$? = 125 ],python3 -B packaging/tests/booted.py "$(abspath $(TARGET))/debug")
 
 test-slurm: ## steps of Slurm placed by the plug-in, on two hosts of this machine (two minutes, root), after installing or naming what is missing
 	scripts/packages build slurm
