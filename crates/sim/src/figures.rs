@@ -16,6 +16,7 @@ mod measured_cases;
 mod migration;
 mod oversubscription;
 mod placements;
+mod readings;
 mod report;
 mod scale;
 mod sharing;
@@ -226,6 +227,7 @@ pub const NAMES: &[&str] = &[
     "factors",
     "stream",
     "migration",
+    "migration-readings",
     "migration-scale",
 ];
 
@@ -266,6 +268,7 @@ pub fn find(name: &str) -> Result<Figure, FigureError> {
         "factors" => factors::factors(),
         "stream" => stream::stream(),
         "migration" => migration::migration(),
+        "migration-readings" => readings::readings(),
         "migration-scale" => scale::scale(),
         _ => {
             let known = LIVE.iter().zip(crate::measured_cases::SETS).find(|(known, _)| **known == name);

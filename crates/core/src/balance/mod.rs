@@ -38,7 +38,7 @@ pub use crate::outcome::{Outcome, Refusal, Settled};
 pub use decision::{Act, Decision, Reason};
 pub use finding::Finding;
 pub use kind::{Kind, UnknownPolicy};
-pub use numa_migration::{Candidates, PenaltySettings, UnknownCandidates};
+pub use numa_migration::{BiasReading, Candidates, PenaltySettings, UnknownCandidates};
 
 use crate::observe::{Metric, Observation};
 use crate::set::CpuSet;

@@ -3,7 +3,9 @@
 use crate::nodes::{Nodes, NodesRun, run, settings};
 use crate::script::{Script, ran};
 use std::collections::{BTreeMap, BTreeSet};
-use trimtab_core::balance::{Act, Candidates, Decision, Finding, Kind, PenaltySettings, Reason, Settings};
+use trimtab_core::balance::{
+    Act, BiasReading, Candidates, Decision, Finding, Kind, PenaltySettings, Reason, Settings,
+};
 use trimtab_core::counts::{Counts, Rung};
 use trimtab_core::ids::Id;
 use trimtab_core::observe::Notice;
@@ -403,6 +405,7 @@ fn a_thread_that_waits_no_more_than_others_is_not_released_for_it() {
 struct Slides {
     state: u64,
     nodes: usize,
+    reading: BiasReading,
     minds: BTreeMap<usize, (Vec<f64>, i64, usize)>,
 }
 
@@ -419,11 +422,14 @@ impl Slides {
     /// Returns the node to which the thread goes, if it moves.
     fn tick(&mut self, thread: usize, node: usize, global: f64) -> Option<usize> {
         let draw = self.hundred();
-        let next = (node + 1) % self.nodes;
-        let (unc, prob, bias) = self.minds.entry(thread).or_insert((vec![0.0; self.nodes], 0, next));
+        let first = if self.reading == BiasReading::Zeroed { 0 } else { (node + 1) % self.nodes };
+        let (unc, prob, bias) = self.minds.entry(thread).or_insert((vec![0.0; self.nodes], 0, first));
         unc[node] = global;
         if unc.iter().any(|other| *other < global) {
             *prob += 1;
+            if self.reading == BiasReading::Least {
+                *bias = (0..self.nodes).min_by(|a, b| unc[*a].total_cmp(&unc[*b])).unwrap();
+            }
         } else {
             *prob -= 1;
             *bias = node;
@@ -437,17 +443,19 @@ impl Slides {
 }
 
 #[test]
-fn the_published_rule_is_played_to_the_letter() {
-    for (seed, tagged, nodes) in [(0, None, 2), (7, Some(2), 2), (99, None, 2), (3, None, 3), (4, Some(1), 3)]
-    {
-        let settings = settings(Kind::BrmPaper, seed);
+fn the_published_rule_is_played_to_the_letter_in_each_reading() {
+    let cases = [(0, None, 2), (7, Some(2), 2), (99, None, 2), (3, None, 3), (4, Some(1), 3)];
+    let all = BiasReading::ALL.into_iter().flat_map(|reading| cases.map(|case| (reading, case)));
+    for (reading, (seed, tagged, nodes)) in all {
+        let mut settings = settings(Kind::BrmPaper, seed);
+        settings.penalty.bias = reading;
         let machine = format!("numa:{nodes} l3:1 core:2 pu:1");
         let mut script = Script::new(&machine, Kind::BrmPaper, &settings, &["0-5"; 4]);
         script.notices.push(Notice::Counting(Rung::Exact));
         if let Some(at) = tagged {
             script.tag(at);
         }
-        let mut slides = Slides { state: seed, nodes, minds: BTreeMap::new() };
+        let mut slides = Slides { state: seed, nodes, reading, minds: BTreeMap::new() };
         let mut places = [0_u32, 1, 2, 3];
         let mut last = [None; 4];
         let mut moves = 0;
@@ -498,13 +506,13 @@ fn the_published_rule_is_played_to_the_letter() {
                     (decision.thread.0 as usize, to.first().unwrap().0 as usize / 2)
                 })
                 .collect();
-            assert_eq!(found, wanted, "look {look}, seed {seed}");
+            assert_eq!(found, wanted, "look {look}, seed {seed}, {reading:?}");
             for (at, to) in found {
                 places[at] = 2 * to as u32 + at as u32 % 2;
                 moves += 1;
             }
         }
-        assert!(moves > 0, "seed {seed}: {moves} moves");
+        assert!(moves > 0, "seed {seed}, {reading:?}: {moves} moves");
     }
 }
 

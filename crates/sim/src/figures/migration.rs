@@ -20,7 +20,7 @@ use trimtab_core::time::{Moment, Span};
 use trimtab_core::topology::Core;
 
 /// Runs of each cell, and of cells with contestants that are not in the study.
-const RUNS_PER_CELL: u32 = 10;
+pub(super) const RUNS_PER_CELL: u32 = 10;
 const CONTROL_RUNS: u32 = 5;
 const MIB: u64 = 1 << 20;
 /// Work of each thread of the list walks, the jobs and the benchmarks, some of which are shorter:
@@ -29,13 +29,13 @@ const WALK_WORK: Span = Span::from_ms(2_500);
 const JOB_WORK: Span = Span::from_ms(8_000);
 const BENCHMARK_WORK: Span = Span::from_ms(20_000);
 
-const CREDIT: Contestant = Contestant { name: "credit", kernel: "xen-4.0", ..LOAD };
-const PAPER: Contestant = Contestant { name: "brm-paper", policy: Some(Kind::BrmPaper), ..CREDIT };
-const BRM: Contestant = Contestant { name: "brm", policy: Some(Kind::Brm), ..CREDIT };
+pub(super) const CREDIT: Contestant = Contestant { name: "credit", kernel: "xen-4.0", ..LOAD };
+pub(super) const PAPER: Contestant = Contestant { name: "brm-paper", policy: Some(Kind::BrmPaper), ..CREDIT };
+pub(super) const BRM: Contestant = Contestant { name: "brm", policy: Some(Kind::Brm), ..CREDIT };
 /// The published rule with its readiness limited to 0 to 100.
 const BOUNDED: Contestant = Contestant { name: "brm-paper, bounded", ..PAPER };
 /// Controls: credit without the part that the policies replace, and `brm` with that part.
-const STILL: Contestant = Contestant { name: "credit, spread off", ..CREDIT };
+pub(super) const STILL: Contestant = Contestant { name: "credit, spread off", ..CREDIT };
 const BESIDE: Contestant = Contestant { name: "brm, spread on", ..BRM };
 const SERIAL: Contestant = Contestant { name: "serial", policy: Some(Kind::Serial), ..CREDIT };
 
@@ -52,12 +52,17 @@ pub(super) fn observer_cost(of: Contestant) -> ObserverCost {
     }
 }
 
-/// Returns domain 0: a virtual CPU on each used CPU, which works for a millisecond every two
-/// seconds or so, not all at once (estimated: the timers and back ends of an idle host). A virtual
-/// CPU that runs there is preempted, and an idle CPU steals it.
-pub(super) fn host(cpus: &CpuSet) -> Vec<ProgramSpec> {
+/// Time that a virtual CPU of domain 0 sleeps, at least, between two milliseconds of work
+/// (estimated: the timers and back ends of an idle host).
+pub(super) const HOST_SLEEP: Span = Span::from_ms(1_900);
+
+/// Returns domain 0: a virtual CPU on each used CPU, which works for a millisecond and sleeps for
+/// this time or up to 14 % longer, not all at once. A virtual CPU that runs there is preempted, and
+/// an idle CPU steals it.
+pub(super) fn host(cpus: &CpuSet, sleep: Span) -> Vec<ProgramSpec> {
     let one = |(at, cpu): (u64, OsCpu)| {
-        let duty = Some((Span::from_us(1_000), Span::from_ms(1_900 + 37 * (at % 8))));
+        let sleep = Span(sleep.0 / 1_900 * (1_900 + 37 * (at % 8)));
+        let duty = Some((Span::from_us(1_000), sleep));
         let start = Moment(0) + Span::from_ms(130 * (at % 16) + 11);
         let mask = Some(std::iter::once(cpu).collect());
         ProgramSpec { body: Body::Hog { duty }, start, mask, ..ProgramSpec::hog(&format!("dom0 {at}"), 1) }
@@ -74,24 +79,29 @@ pub(super) fn published(scenario: &mut Scenario) {
 }
 
 /// Workload of the study.
-struct Workload {
-    name: String,
-    programs: Vec<ProgramSpec>,
+#[derive(Clone)]
+pub(super) struct Workload {
+    pub(super) name: String,
+    pub(super) programs: Vec<ProgramSpec>,
     /// Kind of each thread.
-    kinds: Vec<usize>,
+    pub(super) kinds: Vec<usize>,
 }
 
-struct MigrationRuns {
-    draft: Draft,
-    model: Model,
+pub(super) struct MigrationRuns {
+    pub(super) draft: Draft,
+    pub(super) model: Model,
     /// Used CPUs of each node.
-    nodes: Vec<CpuSet>,
-    /// Whether there is a domain 0 that takes CPUs occasionally.
-    host: bool,
+    pub(super) nodes: Vec<CpuSet>,
+    /// How long a domain 0 sleeps that takes CPUs occasionally; `None`: there is none.
+    pub(super) host: Option<Span>,
 }
 
 impl MigrationRuns {
-    fn scenario(&self, of: Contestant, programs: Vec<ProgramSpec>) -> Result<Scenario, FigureError> {
+    pub(super) fn scenario(
+        &self,
+        of: Contestant,
+        programs: Vec<ProgramSpec>,
+    ) -> Result<Scenario, FigureError> {
         let mut scenario = scenario(&self.model, of, programs)?;
         scenario.observer_cost = observer_cost(of);
         published(&mut scenario);
@@ -102,8 +112,8 @@ impl MigrationRuns {
         if of == STILL || of == BESIDE {
             scenario.kernel.spread = of == BESIDE;
         }
-        if self.host {
-            scenario.programs.extend(host(&used));
+        if let Some(sleep) = self.host {
+            scenario.programs.extend(host(&used, sleep));
         }
         if used.len() < self.model.machine.pu_count() {
             scenario.events.push(ScenarioEvent { at: Moment(0), what: Happening::Usable(used) });
@@ -118,7 +128,7 @@ impl MigrationRuns {
     }
 
     /// Adds the time of a workload under the best static placement.
-    fn hand(&mut self, work: &Workload) -> Result<Measure, FigureError> {
+    pub(super) fn hand(&mut self, work: &Workload) -> Result<Measure, FigureError> {
         let room = self.nodes.first().map_or(0, CpuSet::len);
         let mut times = Vec::new();
         for placement in all(&work.kinds, self.nodes.len(), room) {
@@ -136,7 +146,7 @@ impl MigrationRuns {
 }
 
 /// Returns the first hardware thread of each core, or all of them, by node.
-fn nodes(model: &Model, all: bool) -> Vec<CpuSet> {
+pub(super) fn nodes(model: &Model, all: bool) -> Vec<CpuSet> {
     let machine = &model.machine;
     let cpus = |node: usize| {
         let cores = machine.cores().iter().filter(|core| core.node.is_some_and(|at| at.index() == node));
@@ -147,7 +157,7 @@ fn nodes(model: &Model, all: bool) -> Vec<CpuSet> {
 }
 
 /// Returns the seed's workloads, with the memory on these pages.
-fn workloads(pages: PagePlacement) -> Result<Vec<Workload>, FigureError> {
+pub(super) fn workloads(pages: PagePlacement) -> Result<Vec<Workload>, FigureError> {
     let mut all = Vec::new();
     for size in [4, 8, 16, 32, 64, 128] {
         // The share is that of the figure of several factors: three of a hundred steps.
@@ -184,7 +194,7 @@ pub(super) fn migration() -> Result<Figure, FigureError> {
         ["workload", "time over credit's; deviation and overhead in per cent"],
     );
     let model = machine("westmere-e5620")?;
-    let mut bench = MigrationRuns { draft, nodes: nodes(&model, false), model, host: true };
+    let mut bench = MigrationRuns { draft, nodes: nodes(&model, false), model, host: Some(HOST_SLEEP) };
     // Times of the rule to the letter, of the rule with bounds, and of the best placement.
     let mut found: [Vec<Measure>; 3] = Default::default();
     let mut deviations: [Vec<Measure>; 2] = Default::default();
@@ -241,7 +251,7 @@ pub(super) fn migration() -> Result<Figure, FigureError> {
 
 /// Adds the same without domain 0, which takes CPUs briefly.
 fn alone(bench: &mut MigrationRuns, works: &[Workload]) -> Result<(), FigureError> {
-    bench.host = false;
+    bench.host = None;
     let mut deviations = Vec::new();
     for work in works {
         let name = format!("{}, alone", work.name);
@@ -261,7 +271,7 @@ fn alone(bench: &mut MigrationRuns, works: &[Workload]) -> Result<(), FigureErro
     for (x, deviation) in deviations {
         bench.draft.point("credit, no domain 0, deviation", x, &deviation);
     }
-    bench.host = true;
+    bench.host = Some(HOST_SLEEP);
     Ok(())
 }
 

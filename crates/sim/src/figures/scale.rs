@@ -2,7 +2,7 @@
 //! study.
 
 use super::draft::{Contestant, Draft, LOAD, scenario};
-use super::migration::{host, observer_cost, published};
+use super::migration::{HOST_SLEEP, host, observer_cost, published};
 use super::{Figure, FigureError, Measure, Metric};
 use crate::model::shipped::{NotShipped, SHIPPED};
 use crate::model::{Model, file};
@@ -84,7 +84,7 @@ struct ScaleRuns {
 impl ScaleRuns {
     fn scenario(&self, of: Contestant, programs: Vec<ProgramSpec>) -> Result<Scenario, FigureError> {
         let mut scenario = scenario(&self.model, of, programs)?;
-        scenario.programs.extend(host(&self.model.machine.cpus()));
+        scenario.programs.extend(host(&self.model.machine.cpus(), HOST_SLEEP));
         scenario.observer_cost = observer_cost(of);
         published(&mut scenario);
         if let Some((Kind::BrmPaper, settings)) = &mut scenario.policy {

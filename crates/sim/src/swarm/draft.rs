@@ -138,11 +138,13 @@ impl Draft {
 fn cut(program: &ProgramSpec, cpus: &CpuSet) -> ProgramSpec {
     let some = |mask: CpuSet| (!mask.is_empty()).then_some(mask);
     let inside = |mask: &CpuSet| some(mask.intersection(cpus));
+    let kept = |places: &[CpuSet], bind: fn(Arc<[CpuSet]>) -> Bind| {
+        let places: Arc<[CpuSet]> = places.iter().filter_map(inside).collect();
+        if places.is_empty() { Bind::Free } else { bind(places) }
+    };
     let bind = match &program.bind {
-        Bind::List(places) => {
-            let places: Arc<[CpuSet]> = places.iter().filter_map(inside).collect();
-            if places.is_empty() { Bind::Free } else { Bind::List(places) }
-        }
+        Bind::List(places) => kept(places, Bind::List),
+        Bind::BeginOn(places) => kept(places, Bind::BeginOn),
         other => other.clone(),
     };
     ProgramSpec { mask: program.mask.as_ref().and_then(inside), bind, ..program.clone() }

@@ -226,9 +226,10 @@ fn program(rng: &mut Rng, cpus: &CpuSet, settle: Span, work: Span) -> ProgramSpe
         program.mask = Some(subset(rng, cpus));
     }
     if chance(rng, 0.15) {
-        program.bind = match rng.below(3) {
+        program.bind = match rng.below(4) {
             0 => Bind::Close,
             1 => Bind::Spread,
+            2 => Bind::BeginOn((0..between(rng, 1, 3)).map(|_| subset(rng, cpus)).collect()),
             _ => Bind::List((0..between(rng, 1, 3)).map(|_| subset(rng, cpus)).collect()),
         };
     }

@@ -201,7 +201,8 @@ impl<P: Progress> World<P> {
         if whole != new.team {
             self.teams[whole as usize].members.push(at as u32);
         }
-        let cpu = self.scheduler.fork(&mut self.seats, at);
+        let begins = self.begins_on(program, new.rank, at);
+        let cpu = begins.unwrap_or_else(|| self.scheduler.fork(&mut self.seats, at));
         self.settle(cpu);
         self.seats.tasks[at].cpu = cpu as u32;
         self.scheduler.joins(&mut self.seats, at, cpu, JoinReason::New);
@@ -222,7 +223,7 @@ impl<P: Progress> World<P> {
         };
         let rank = rank as usize;
         match &of.bind {
-            Bind::Free => started.mask.clone(),
+            Bind::Free | Bind::BeginOn(_) => started.mask.clone(),
             Bind::Close => one(rank),
             Bind::Spread => {
                 let cpus = started.mask.as_ref().map_or(self.cpus(), Set::len);
@@ -234,6 +235,18 @@ impl<P: Progress> World<P> {
                 .map(|cpus| self.hardware.pus(cpus))
                 .or_else(|| started.mask.clone()),
         }
+    }
+
+    /// Returns the CPU on which a new thread begins, if its program says so: one of the least loaded
+    /// ones of the thread's set.
+    fn begins_on(&self, program: usize, rank: u32, thread: usize) -> Option<usize> {
+        let Bind::BeginOn(places) = &self.agenda[program].program.bind else { return None };
+        let cpus = self.hardware.pus(places.get(rank as usize % places.len().max(1))?);
+        let allowed = || cpus.iter().map(Id::index).filter(|&cpu| self.seats.allowed(thread, cpu));
+        let least = allowed().map(|cpu| self.seats.load(cpu)).min()?;
+        let free: Vec<usize> = allowed().filter(|&cpu| self.seats.load(cpu) == least).collect();
+        let mut rng = self.random.threads.nth(program as u64).fork("begin").nth(u64::from(rank));
+        free.get(rng.below(free.len() as u64) as usize).copied()
     }
 
     /// Cleans up after a thread that has left its queue for the last time.

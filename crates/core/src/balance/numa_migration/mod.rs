@@ -40,7 +40,7 @@ mod trial_pins;
 mod units;
 
 pub(super) use paper::Paper;
-pub use settings::{Candidates, PenaltySettings, UnknownCandidates};
+pub use settings::{BiasReading, Candidates, PenaltySettings, UnknownCandidates};
 
 use super::{Policy, Settings};
 use crate::topology::Machine;

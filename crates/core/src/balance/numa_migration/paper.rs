@@ -13,7 +13,9 @@
 //! zero, so that every unit is tried. `bias` starts at the next unit in order, because a zeroed one
 //! would never leave the first. A unit that was never visited has the penalty zero, which is the
 //! minimum, so `bias` may stay at a unit that is not better: that is the rule, and the reason for
-//! [`bias`](super::bias). A thread that did not run in a tick is not updated, as Xen burns no
+//! [`bias`](super::bias). Two other readings can be chosen ([`BiasReading`]): `bias` starts at unit
+//! 0; or it is `min`, since the slides also say "push migrate to a node with the minimum global
+//! penalty". A thread that did not run in a tick is not updated, as Xen burns no
 //! credit of a sleeper; its last penalty counts. The move is a push: the thread is put on the CPUs
 //! of the unit and released at once, since the paper left the work stealing of idle cores as it
 //! was.
@@ -32,7 +34,7 @@
 //! Source: the pseudo code of the slides of Rao, Wang, Zhou, Xu, HPCA 2013.
 
 use super::super::{Decision, Kind, Policy, Reason, Settings, Turn, Wanted};
-use super::settings::Candidates;
+use super::settings::{BiasReading, Candidates};
 use super::thread_stats::ThreadStats;
 use crate::ids::ThreadId;
 use crate::observe::Observation;
@@ -98,14 +100,19 @@ impl Paper {
     fn turn(&mut self, i: usize, unit: u16, global: f64) -> Option<Decision> {
         let units = self.stats.units.all.len();
         let id = self.stats.thread(i).id;
+        let reading = self.stats.settings().bias;
         let next = (usize::from(unit) + 1) % units;
+        let first = if reading == BiasReading::Zeroed { 0 } else { next };
         let fresh =
-            || CandidateMemory { bias: u16::try_from(next).unwrap_or(0), prob: 0, unc: vec![0.0; units] };
+            || CandidateMemory { bias: u16::try_from(first).unwrap_or(0), prob: 0, unc: vec![0.0; units] };
         let memory = self.memories.entry(id).or_insert_with(fresh);
         memory.unc[usize::from(unit)] = global;
-        let least = memory.unc.iter().copied().fold(f64::INFINITY, f64::min);
+        let (least, min) = least_of(&memory.unc);
         if global > least {
             memory.prob += 1;
+            if reading == BiasReading::Least {
+                memory.bias = min;
+            }
         } else {
             memory.prob -= 1;
             memory.bias = unit;
@@ -134,6 +141,17 @@ impl Paper {
         };
         Some(self.stats.context.table.nudge_to(i, to, reason))
     }
+}
+
+/// Returns the least of the units' penalties, and the first unit that has it.
+fn least_of(penalties: &[f64]) -> (f64, u16) {
+    let mut least = (f64::INFINITY, 0);
+    for (unit, &penalty) in (0..).zip(penalties) {
+        if penalty < least.0 {
+            least = (penalty, unit);
+        }
+    }
+    least
 }
 
 impl Policy for Paper {

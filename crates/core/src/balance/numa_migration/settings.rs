@@ -53,6 +53,39 @@ impl FromStr for Candidates {
     }
 }
 
+/// Node to which `brm-paper` moves a thread (`bias`), where the slides can be read differently.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum BiasReading {
+    /// The last node that had the least penalty while the thread was there; at first the node after
+    /// the thread's.
+    #[default]
+    Stayed,
+    /// The same; at first node 0, as a record that is filled with zeros has it.
+    Zeroed,
+    /// The node of the least remembered penalty, as "push migrate to a node with the minimum global
+    /// penalty" says.
+    Least,
+}
+
+impl BiasReading {
+    /// All readings, in the order of the help text.
+    pub const ALL: [Self; 3] = [Self::Stayed, Self::Zeroed, Self::Least];
+
+    /// Returns the word in scenarios.
+    pub fn word(self) -> &'static str {
+        match self {
+            Self::Stayed => "stayed",
+            Self::Zeroed => "zeroed",
+            Self::Least => "least",
+        }
+    }
+
+    fn is_default(&self) -> bool {
+        *self == Self::default()
+    }
+}
+
 /// Index, candidates and limits of `brm`, `brm-paper` and `serial`.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
 #[serde(default)]
@@ -82,6 +115,9 @@ pub struct PenaltySettings {
     /// no bounds; without them, ten calm seconds cost ten more before the first chance.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub bounded: bool,
+    /// Node to which `brm-paper` moves a thread.
+    #[serde(skip_serializing_if = "BiasReading::is_default")]
+    pub bias: BiasReading,
 }
 
 impl Default for PenaltySettings {
@@ -95,6 +131,7 @@ impl Default for PenaltySettings {
             budget: 0.01,
             moves: None,
             bounded: false,
+            bias: BiasReading::default(),
         }
     }
 }

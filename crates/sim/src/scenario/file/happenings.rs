@@ -7,7 +7,7 @@ use crate::program::ProgramSpec;
 use crate::reader::{CountLimits, FileError, NumberLimits, Section, TimeLimits, write_time};
 use crate::scenario::{Arrivals, Happening, ScenarioEvent};
 use std::collections::BTreeMap;
-use trimtab_core::balance::{Candidates, Kind, PenaltySettings, Settings};
+use trimtab_core::balance::{BiasReading, Candidates, Kind, PenaltySettings, Settings};
 use trimtab_core::observe::Metric;
 use trimtab_core::penalty::{Index, Mean};
 use trimtab_core::time::{Moment, Span};
@@ -92,6 +92,7 @@ fn penalty(section: &Section<'_>) -> Result<PenaltySettings, FileError> {
         budget: section.number("budget", BUDGET)?.unwrap_or(usual.budget),
         moves: section.number("moves", MOVES)?,
         bounded: section.flag("bounded")?.unwrap_or(usual.bounded),
+        bias: section.one_of("bias", &BiasReading::ALL.map(|one| (one.word(), one)))?.unwrap_or(usual.bias),
     })
 }
 

@@ -240,6 +240,14 @@ fn wait(section: &Section<'_>) -> Result<WaitMode, FileError> {
 const DEFAULT_PATIENCE: WaitMode = WaitMode::SpinThenSleep(Span::from_ms(200));
 
 fn bind(section: &Section<'_>, ground: &ScenarioMachine) -> Result<Bind, FileError> {
+    if section.has("begin_on") {
+        if section.has("bind") {
+            return Err(
+                section.error("begin_on", "contradicts bind: bound threads begin where they are bound")
+            );
+        }
+        return Ok(Bind::BeginOn(section.cpu_sets("begin_on", &ground.cpus, MOST_THREADS as usize)?.into()));
+    }
     if section.is_list("bind") {
         return Ok(Bind::List(section.cpu_sets("bind", &ground.cpus, MOST_THREADS as usize)?.into()));
     }

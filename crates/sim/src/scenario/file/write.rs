@@ -184,6 +184,7 @@ fn policy(out: &mut Out, scenario: &Scenario) {
             ("margin", number(penalty.margin)),
             ("budget", number(penalty.budget)),
             ("bounded", penalty.bounded.to_string()),
+            ("bias", quoted(penalty.bias.word())),
         ];
         let moves = penalty.moves.map(|moves| ("moves", number(moves)));
         keys.extend(index.into_iter().chain(mean).chain(moves));
@@ -257,10 +258,8 @@ fn program(out: &mut Out, path: &str, program: &ProgramSpec) {
         Bind::Free => {}
         Bind::Close => out.text("bind", "close"),
         Bind::Spread => out.text("bind", "spread"),
-        Bind::List(sets) => {
-            let sets: Vec<String> = sets.iter().map(|set: &CpuSet| quoted(&set.to_string())).collect();
-            out.bare("bind", format!("[{}]", sets.join(", ")));
-        }
+        Bind::List(sets) => out.bare("bind", cpu_sets(sets)),
+        Bind::BeginOn(sets) => out.bare("begin_on", cpu_sets(sets)),
     }
     out.bare("balanced", program.balanced);
     out.bare("weight", program.weight);
@@ -268,6 +267,11 @@ fn program(out: &mut Out, path: &str, program: &ProgramSpec) {
     if program.footprint != Footprint::default() {
         footprint(out, path, &program.footprint);
     }
+}
+
+fn cpu_sets(sets: &[CpuSet]) -> String {
+    let sets: Vec<String> = sets.iter().map(|set| quoted(&set.to_string())).collect();
+    format!("[{}]", sets.join(", "))
 }
 
 fn footprint(out: &mut Out, path: &str, footprint: &Footprint) {

@@ -11,7 +11,7 @@ use proptest::collection::vec;
 use proptest::option::of;
 use proptest::prelude::*;
 use proptest::sample::select;
-use trimtab_core::balance::{Candidates, Kind, PenaltySettings, Settings};
+use trimtab_core::balance::{BiasReading, Candidates, Kind, PenaltySettings, Settings};
 use trimtab_core::observe::Metric;
 use trimtab_core::penalty::{Index, Mean};
 use trimtab_core::topology::parse_synthetic;
@@ -107,7 +107,8 @@ fn program() -> impl Strategy<Value = ProgramSpec> {
         Just(Bind::Free),
         Just(Bind::Close),
         Just(Bind::Spread),
-        vec(cpu(), 1..3).prop_map(|list| Bind::List(list.into()))
+        vec(cpu(), 1..3).prop_map(|list| Bind::List(list.into())),
+        vec(cpu(), 1..3).prop_map(|list| Bind::BeginOn(list.into()))
     ];
     let what = ("[a-z\"\\\\ \u{e9}\n.]{0,8}", 1..9_u32, body(), footprint(), wait(), of(cpu()), bind);
     (what, any::<bool>(), 15..88_761_u32, any::<u32>()).prop_map(
@@ -152,6 +153,7 @@ fn penalty() -> impl Strategy<Value = PenaltySettings> {
             budget,
             moves,
             bounded: move_memory,
+            bias: if move_memory { BiasReading::Least } else { BiasReading::Zeroed },
         },
     )
 }
