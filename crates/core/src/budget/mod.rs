@@ -22,6 +22,7 @@
 //! Source: LeWI ("lend when idle") of DLB, Barcelona Supercomputing Center, which has to be linked;
 //! max-min fairness for the division.
 
+pub mod count_use;
 pub mod nproc;
 pub mod page;
 pub mod share;
@@ -65,25 +66,6 @@ impl Rule {
             Self::All => true,
         }
     }
-}
-
-/// Libraries that fail with smaller teams than they request, by the beginning of their file names.
-///
-/// - XGBoost divides rows among the number of threads that it requested, and each thread computes
-///   the part of its own number (`common::ParallelFor2d`): parts of missing threads are not
-///   computed, and later code reads them (end by signal 11 in XGBoost 3.2).
-/// - OpenBLAS built with OpenMP gives each thread of a team a part of a matrix and waits for the
-///   parts of the others in a loop: with fewer threads than parts it waits for ever. It states no
-///   number in its regions.
-/// - BLIS built with OpenMP compares the size of a team with the number that it stated, and ends
-///   the program if it is neither that number nor 1 ("A different number of threads was created").
-/// - MKL is not known to accept fewer threads than it requests.
-const COUNT_RELIANT: [&str; 7] =
-    ["libxgboost", "libopenblas", "libscipy_openblas", "libblas.so", "liblapack.so", "libblis", "libmkl_"];
-
-/// Returns whether a library, by its file name, fails with smaller teams than it requests.
-pub fn relies_on_count(file: &[u8]) -> bool {
-    COUNT_RELIANT.iter().any(|name| file.starts_with(name.as_bytes()))
 }
 
 /// Budget as the launcher hands it over: `1 PROCESS DESCRIPTOR CORES RULE CPUS`, words separated by

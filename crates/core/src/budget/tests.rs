@@ -2,7 +2,7 @@
 
 use super::page::{self, BYTES, HEADER, Owner, SLOT, State, header, slot};
 use super::share::{Inside, Observed, demand, grant, part_of_opener, share, threads_used};
-use super::{Handoff, Rule, handoff, relies_on_count};
+use super::{Handoff, Rule, handoff};
 use crate::ids::OsCpu;
 use crate::set::CpuSet;
 use proptest::prelude::*;
@@ -340,24 +340,4 @@ fn threads_that_open_teams_at_the_same_time_get_equal_parts_of_the_share() {
     }
     assert_eq!(part_of_opener(4, 1), 4);
     assert_eq!(part_of_opener(u32::MAX, u32::MAX), 1);
-}
-
-#[test]
-fn libraries_that_rely_on_their_number_are_known_by_their_file() {
-    for (file, relies) in [
-        ("libxgboost.so", true),
-        ("libopenblas.so.0", true),
-        ("libscipy_openblas64_-32a4b2a6.so", true),
-        ("libmkl_intel_thread.so.2", true),
-        ("libblas.so.3", true),
-        ("libblis.so.4", true),
-        ("libblis-mt.so.5", true),
-        ("liblapack.so.3", true),
-        ("libblast.so", false),
-        ("libgomp.so.1", false),
-        ("app", false),
-        ("", false),
-    ] {
-        assert_eq!(relies_on_count(file.as_bytes()), relies, "{file}");
-    }
 }

@@ -15,7 +15,7 @@
 //! - A forked child starts without teams and takes a slot of its own.
 //! - Without the variable, or with a page of another format, a team costs one more load.
 
-pub(crate) mod exact;
+pub(crate) mod callers;
 mod page;
 mod process;
 mod survey;
@@ -23,6 +23,7 @@ mod survey;
 use crate::ticks::now;
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicU64, Ordering::*};
 use trimtab_core::budget::Rule;
+use trimtab_core::budget::count_use::CountUse;
 use trimtab_core::budget::page::{State, slot};
 use trimtab_core::budget::share::{Inside, grant, part_of_opener};
 
@@ -73,6 +74,17 @@ pub(crate) struct Wanted {
     pub(crate) inside: Option<Inside>,
     /// Whether the program fails with a smaller team. It is counted only.
     pub(crate) is_exact: bool,
+}
+
+impl Wanted {
+    /// Returns the same team, as the library that opens it uses its number of threads.
+    pub(crate) fn of_library(self, count: CountUse) -> Self {
+        Self {
+            is_exact: self.is_exact || count == CountUse::Relied,
+            dynamic: self.dynamic || count == CountUse::Free,
+            ..self
+        }
+    }
 }
 
 /// Team that has been counted.

@@ -2,7 +2,7 @@
 
 use super::Routine;
 use crate::budget::Wanted;
-use crate::budget::exact;
+use crate::budget::callers;
 use crate::linked::{self, Linked};
 use crate::objects;
 use crate::omp::Queries;
@@ -11,6 +11,7 @@ use std::ffi::CStr;
 use std::ops::{ControlFlow, Range};
 use std::ptr::null_mut;
 use std::sync::atomic::{AtomicBool, AtomicPtr, Ordering::*};
+use trimtab_core::budget::count_use::CountUse;
 use trimtab_core::budget::share::Inside;
 
 /// Interposed functions, in the order of [`Library::functions`].
@@ -49,8 +50,8 @@ pub(super) struct Library {
     callers: Range<usize>,
     functions: [usize; NAMES.len()],
     pub(super) queries: Queries,
-    /// Whether the callers rely on the number of threads that they request.
-    is_exact: bool,
+    /// Use that the callers make of the number of threads which they request.
+    count: CountUse,
     /// Address range of the runtime itself.
     pub(super) own: Range<usize>,
     /// Whether the shim places this runtime's teams: LLVM's family reports to the tool instead.
@@ -118,7 +119,7 @@ impl Library {
             callers,
             functions: [0; NAMES.len()],
             queries: Queries::NONE,
-            is_exact: exact::is_caller(callers_start),
+            count: callers::count_use_at(callers_start),
             own: 0..0,
             is_gnu: false,
             gone: AtomicBool::new(false),
@@ -162,7 +163,7 @@ impl Library {
     /// Describes the team that the calling thread is about to open with this number of threads, 0
     /// for none.
     pub(super) fn wanted(&self, threads: u32) -> Wanted {
-        Wanted { is_exact: self.is_exact, ..self.queries.wanted(threads) }
+        self.queries.wanted(threads).of_library(self.count)
     }
 }
 

@@ -8,7 +8,7 @@ use super::library::{
     self, FORK, FORK_IF, Library, PUSH, PUSH_LIST, PUSH_LIST_STRICT, PUSH_STRICT, SERIAL, THREAD,
 };
 use crate::blas;
-use crate::budget::{self, Team};
+use crate::budget::{self, Team, Wanted};
 use libc::{c_int, c_uint, c_void};
 use std::cell::Cell;
 
@@ -71,9 +71,8 @@ fn open(library: &Library, place: *mut c_void) -> Team {
         Stated::Number(threads) => (threads, false),
         Stated::Strictly(threads) => (threads, true),
     };
-    let mut wanted = library.queries.wanted(threads);
-    wanted.is_exact = library.is_exact || is_strict;
-    let team = budget::open(wanted);
+    let wanted = library.queries.wanted(threads).of_library(library.count);
+    let team = budget::open(Wanted { is_exact: wanted.is_exact || is_strict, ..wanted });
     if let Some(threads) = team.threads {
         state(library, place, threads);
     }

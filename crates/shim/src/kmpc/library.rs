@@ -1,6 +1,6 @@
 //! The runtime that code of a program is linked to, and the addresses of its functions.
 
-use crate::budget::exact;
+use crate::budget::callers;
 use crate::linked::{self, Linked};
 use crate::objects;
 use crate::omp::Queries;
@@ -8,6 +8,7 @@ use std::ffi::CStr;
 use std::ops::{ControlFlow, Range};
 use std::ptr::null_mut;
 use std::sync::atomic::{AtomicBool, AtomicPtr, Ordering::*};
+use trimtab_core::budget::count_use::CountUse;
 use trimtab_core::budget::share::Inside;
 
 /// Functions of the runtime, in the order of [`Library::functions`]. All but the last are
@@ -37,8 +38,8 @@ pub(super) struct Library {
     callers: Range<usize>,
     functions: [usize; NAMES.len()],
     pub(super) queries: Queries,
-    /// Whether the callers rely on the number of threads that they request.
-    pub(super) is_exact: bool,
+    /// Use that the callers make of the number of threads which they request.
+    pub(super) count: CountUse,
     /// Address range of the runtime itself.
     pub(super) own: Range<usize>,
     /// Whether the runtime or its callers have been unloaded.
@@ -96,12 +97,12 @@ impl Library {
     /// Gathers the functions of the object that defines `chosen`, and those that it has not from
     /// the objects behind it: another tool may interpose some of them only.
     fn gather(chosen: usize, callers: Range<usize>) -> Self {
-        let is_exact = exact::is_caller(callers.start);
+        let count = callers::count_use_at(callers.start);
         let mut library = Self {
             callers,
             functions: [0; NAMES.len()],
             queries: Queries::NONE,
-            is_exact,
+            count,
             own: 0..0,
             gone: AtomicBool::new(false),
             next: null_mut(),

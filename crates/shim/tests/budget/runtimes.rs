@@ -130,6 +130,28 @@ fn libraries_that_rely_on_their_number_keep_it() {
 }
 
 #[test]
+fn libraries_that_are_right_with_any_number_get_fewer_threads_than_they_state() {
+    let Some(program) = HostProgram::built("gcc", "plugged.c", &["-O1", "-ldl"]) else { return };
+    for compiler in ["gcc", "clang"] {
+        let flags = ["-O1", "-fopenmp", "-shared", "-fPIC", "-DSTATED=8"];
+        let Some(plugin) = HostProgram::built(compiler, "teamlib.c", &flags) else { continue };
+        for (folder, rule, sizes) in [
+            ("sklearn/ensemble/_hist_gradient_boosting", Rule::Unnumbered, "3 3 3"),
+            ("sklearn/cluster", Rule::Unnumbered, "8 8 8"),
+            ("sklearn/cluster", Rule::All, "3 3 3"),
+            ("sklearn/metrics/_pairwise_distances_reduction", Rule::All, "8 8 8"),
+        ] {
+            let folder = plugin.path.with_file_name(folder);
+            std::fs::create_dir_all(&folder).unwrap();
+            let library = folder.join("part.so");
+            std::fs::copy(&plugin.path, &library).unwrap();
+            let steps = format!("{} {}", library.display(), kept(compiler));
+            assert_eq!(Hold::of(3, rule).run(&program, &steps), sizes, "{compiler} {}", folder.display());
+        }
+    }
+}
+
+#[test]
 fn libraries_of_llvm_take_the_same_sizes_from_programs_of_gcc() {
     let Some(program) = HostProgram::built("gcc", "budget.c", &["-O1", "-fopenmp"]) else { return };
     let Some(runtime) = llvm_runtime() else { return skip("no libomp is installed") };
