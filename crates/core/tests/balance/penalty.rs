@@ -512,7 +512,9 @@ fn the_published_rule_is_played_to_the_letter_in_each_reading() {
                 moves += 1;
             }
         }
-        assert!(moves > 0, "seed {seed}, {reading:?}: {moves} moves");
+        // A bias that starts at node 0 keeps a thread there for ever.
+        let stays = reading == BiasReading::Zeroed && tagged.is_some_and(|at| at < 2);
+        assert_eq!(moves > 0, !stays, "seed {seed}, {reading:?}: {moves} moves");
     }
 }
 
