@@ -22,7 +22,7 @@ pub use stream::STREAM;
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Used {
-    /// A number in a machine file was set by it.
+    /// A number in a machine file was set by it, or a reading of the text was chosen by it.
     Calibrated,
     /// The value was not used: the model predicts it.
     HeldOut,

@@ -31,8 +31,12 @@ const RELIANT_FILES: [&str; 7] =
 ///
 /// - scikit-learn's search for neighbours gives each thread a heap, which that thread fills with
 ///   the highest distance; the heaps of all requested threads are read afterwards
-///   (`ArgKmin._parallel_on_Y_parallel_init` in 1.7): those of missing threads are never filled.
+///   (`ArgKmin._parallel_on_Y_parallel_init` in 1.7): those of missing threads are never filled. In
+///   1.1 it is one module, [`NEIGHBOURS_MODULE`].
 const RELIANT_FOLDERS: [&str; 1] = ["sklearn/metrics/_pairwise_distances_reduction"];
+
+/// Beginning of the path of scikit-learn 1.1's search for neighbours, from its package on.
+const NEIGHBOURS_MODULE: (&str, &str) = ("sklearn/metrics", "_pairwise_distances_reduction.");
 
 /// Folders of libraries that state a number of threads and are right with any, by the end of their
 /// paths.
@@ -56,7 +60,10 @@ pub fn count_use(path: &[u8]) -> CountUse {
         None => (&path[..0], path),
     };
     let inside = |folders: &[&str]| folders.iter().any(|known| ends_with_folder(folder, known.as_bytes()));
-    if RELIANT_FILES.iter().any(|name| file.starts_with(name.as_bytes())) || inside(&RELIANT_FOLDERS) {
+    let (package, module) = NEIGHBOURS_MODULE;
+    let is_neighbours = inside(&[package]) && file.starts_with(module.as_bytes());
+    let relies = RELIANT_FILES.iter().any(|name| file.starts_with(name.as_bytes()));
+    if relies || is_neighbours || inside(&RELIANT_FOLDERS) {
         CountUse::Relied
     } else if inside(&FREE_FOLDERS) {
         CountUse::Free
@@ -86,6 +93,7 @@ mod tests {
             ("libblis-mt.so.5", CountUse::Relied),
             ("liblapack.so.3", CountUse::Relied),
             ("/v/sklearn/metrics/_pairwise_distances_reduction/_argkmin.so", CountUse::Relied),
+            ("/v/sklearn/metrics/_pairwise_distances_reduction.cpython-310.so", CountUse::Relied),
             ("/v/sklearn/ensemble/_hist_gradient_boosting/splitting.so", CountUse::Free),
             ("sklearn/_loss/_loss.so", CountUse::Free),
             ("/v/mysklearn/_loss/_loss.so", CountUse::Unknown),

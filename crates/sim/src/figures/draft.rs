@@ -163,6 +163,14 @@ impl Draft {
         });
     }
 
+    /// Marks the last published order as one by which a reading of the text was chosen: it is no
+    /// prediction.
+    pub(super) fn chosen_by_last(&mut self) {
+        if let Some(claim) = self.figure.claims.last_mut() {
+            claim.used = Used::Calibrated;
+        }
+    }
+
     /// Returns the figure, with these notes below it.
     pub(super) fn done(mut self, notes: &'static [&'static str]) -> Figure {
         self.figure.notes = notes;

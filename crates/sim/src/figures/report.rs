@@ -285,8 +285,9 @@ impl Summary {
                     Used::Calibrated => calibrated.push(size(pair)),
                 }
             }
-            orders += report.claims.len();
-            right += report.claims.iter().filter(|claim| claim.right_order).count();
+            let claims = || report.claims.iter().filter(|claim| claim.used == Used::HeldOut);
+            orders += claims().count();
+            right += claims().filter(|claim| claim.right_order).count();
             faults += report.faults.len();
         }
         Self {

@@ -168,6 +168,29 @@ fn a_thread_that_may_not_move_stays() {
 }
 
 #[test]
+fn threads_begin_on_the_least_loaded_cpus_of_their_sets_and_may_leave_them() {
+    // Of "pinned" threads stay where they begin.
+    let sets = |sets: &[&str]| sets.iter().map(|set| set.parse().unwrap()).collect();
+    let program = |places: &[&str]| spmd(4, 50, WaitMode::Sleep).bound(Bind::BeginOn(sets(places)));
+    for seed in 0..20 {
+        let of = |program| {
+            let kernel = Kernel::preset("pinned", 4).unwrap();
+            let mut world = World::new(cores(4), &kernel, vec![program], seed);
+            world.run(Moment(MS));
+            world.threads().map(|thread| thread.cpu.0).collect::<Vec<_>>()
+        };
+        let crowded = of(program(&["0", "0", "0", "0-1"]));
+        assert_eq!(crowded, [0, 0, 0, 1], "seed {seed}");
+        let mut spread = of(program(&["0-3"]));
+        spread.sort_unstable();
+        assert_eq!(spread, [0, 1, 2, 3], "seed {seed}");
+    }
+    // Under Linux they are free to leave.
+    let world = ended(cores(4), "linux-6.12", vec![program(&["0"])]);
+    assert!(took(&world, 0) < 100 * MS, "{}", took(&world, 0));
+}
+
+#[test]
 fn programs_start_when_they_say() {
     let mut late = spmd(1, 10, WaitMode::Spin);
     late.start = Moment(33 * MS);

@@ -52,7 +52,10 @@ pub(super) fn figure(done: &FinishedFigure) -> String {
     let wrong = || report.claims.iter().filter(|claim| !claim.right_order);
     if !report.claims.is_empty() {
         let right = report.claims.len() - wrong().count();
-        let _ = writeln!(out, "\n{right} of {} published orders right", report.claims.len());
+        let chosen = report.claims.iter().filter(|claim| claim.used == Used::Calibrated).count();
+        let by =
+            if chosen > 0 { format!("; by {chosen} of them a reading was chosen") } else { String::new() };
+        let _ = writeln!(out, "\n{right} of {} published orders right{by}", report.claims.len());
     }
     for claim in wrong() {
         let _ = writeln!(out, "  wrong: {} ({} and {})", claim.what, number(claim.left), number(claim.right));
