@@ -214,7 +214,11 @@ fn a_wrong_value_is_named_with_the_allowed_ones() {
     refused(&swap("'10 ms'", "'10 ms'\nmask = '0-7'"), &[], &["mask = '0-7'", "\"0-1\" or some of them"]);
     refused(&swap("'10 ms'", "'10 ms'\nbind = ['0', '9']"), &[], &["bind = ['0', '9']"]);
     refused(&swap("'10 ms'", "'10 ms'\nbind = []"), &[], &["bind = []"]);
-    refused(&swap("'10 ms'", "'10 ms'\nbegin_on = ['0']\nbind = 'close'"), &[], &["begin_on", "contradicts bind"]);
+    refused(
+        &swap("'10 ms'", "'10 ms'\nbegin_on = ['0']\nbind = 'close'"),
+        &[],
+        &["begin_on", "contradicts bind"],
+    );
     refused(
         &swap("'10 ms'", "'10 ms'\n[program.footprint]\npages = 'node 1'"),
         &[],
