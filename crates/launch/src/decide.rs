@@ -259,6 +259,9 @@ impl<'a> Deciding<'a> {
     /// Decides whether the preload library is used. The second value explains that the library is
     /// missing although it is needed.
     fn preload(&self, nesting: Option<&Nesting>, variables: &[Variable]) -> (Preload, Option<String>) {
+        if self.request.env == EnvMode::Keep {
+            return (Preload::Stays { why: preload::WITHOUT_VARIABLES.to_owned() }, None);
+        }
         let places = variables.iter().any(|Variable { name, action, .. }| {
             matches!(name.as_str(), "OMP_PLACES" | "KMP_AFFINITY") && matches!(action, Action::Set { .. })
         });

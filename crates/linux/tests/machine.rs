@@ -174,19 +174,22 @@ fn a_helper_that_does_not_know_the_option_is_asked_without() {
 }
 
 #[test]
-fn the_system_cache_comes_first_and_is_never_written() {
+fn the_system_cache_serves_without_a_model_of_ones_own_and_is_never_written() {
     let place = Fixture::new();
     place.fill();
     fs::write(place.path("system"), model("core:7")).unwrap();
     set_mode(&place.path("system"), 0o644);
-    let loaded = load(&place.options()).unwrap();
-    assert_eq!(
-        (loaded.machine, loaded.origin),
-        (machine("core:7"), ModelOrigin::Cache(place.path("system")))
-    );
-    fs::write(place.path("system"), b"of another version").unwrap();
     assert_eq!(load(&place.options()).unwrap().machine, machine(ON_DISK));
-    fs::remove_file(place.cache_file()).unwrap();
+    for own in [Some("of another version"), None] {
+        fs::remove_file(place.cache_file()).unwrap();
+        if let Some(text) = own {
+            fs::write(place.cache_file(), text).unwrap();
+        }
+        let loaded = load(&place.options()).unwrap();
+        let origin = ModelOrigin::Cache(place.path("system"));
+        assert_eq!((loaded.machine, loaded.origin), (machine("core:7"), origin), "{own:?}");
+    }
+    fs::write(place.path("system"), b"of another version").unwrap();
     place.expect_helper("only a bad system cache");
     assert_eq!(fs::read(place.path("system")).unwrap(), b"of another version");
 }

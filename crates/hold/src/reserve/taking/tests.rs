@@ -4,6 +4,7 @@ use super::*;
 use std::fs;
 use std::os::unix::fs::MetadataExt;
 use trimtab_core::place::Strategy;
+use trimtab_core::queue::QueueRules;
 use trimtab_core::topology::parse_synthetic;
 use trimtab_launch::Sources;
 use trimtab_linux::partitions::LOCK;
@@ -40,18 +41,11 @@ fn a_lack_of_cpus_is_believed_after_a_second_beside_a_service_that_enforces() {
         holder: None,
         grants: false,
     };
-    let role = Role::of(&request, &facts);
+    let known = facts.clone();
     let taking = |allowed: CpuSet, settling| Taking {
-        world: &world,
-        request: &request,
-        role: role.clone(),
-        order: &order,
-        patience: PLANNER_WAIT_MAX,
-        allowed,
-        ending: CpuSet::new(),
         settling,
-        used: None,
-        processes: OnceCell::new(),
+        allowed,
+        ..Taking::new(&world, &request, &known, &order)
     };
     let few = || "0-1".parse::<CpuSet>().unwrap();
     let lack = PlaceError::MoreThanExist { asked: 3, exist: 2 };
