@@ -237,7 +237,7 @@ impl<'a> Deciding<'a> {
             Nesting::new(&facts.machine, &placed.free, &self.plan, placed.wide.clone(), &nest)
         });
         let loadable = facts.program.as_ref().is_some_and(|program| program.preload.is_ok());
-        let carries = loadable && facts.library.is_ok();
+        let carries = loadable && request.env != EnvMode::Keep && facts.library.is_ok();
         let binder = match (&nesting, self.openmp) {
             (Some(nesting), _) if asked_for => Binder::Teams(nesting.resolved()),
             (Some(nesting), _) => Binder::Shape(nesting.resolved()),

@@ -26,6 +26,8 @@ const RECORDS_MAX: usize = 4_096;
 const PASSES_MAX: u32 = 8;
 /// Maximal number of names that are listed. Chosen.
 const LISTED_MAX: usize = 65_536;
+/// Room for the names of one call: more than a thousand, as programs leave in `/dev/shm`.
+const LIST_BYTES: usize = 64 << 10;
 
 /// A record that was found, with its outcome.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -97,9 +99,7 @@ fn restore_in(
     proc: &Path,
     only: Option<Pid>,
 ) -> Result<Vec<LeftBehind>, JournalError> {
-    // Records of root's are carried out by root, and shown to users who ask for a process.
-    let counts = only.is_some() || geteuid().is_root();
-    let of_root = location.of_root().filter(|_| counts).and_then(|path| shared.opened_of_root(path));
+    let of_root = location.of_root().and_then(|path| shared.opened_of_root(path));
     let namespace = LazyCell::new(|| namespace(proc));
     let mut ends = Vec::new();
     let mut restore = |folder: &Folder, found: Vec<(Pid, StartTime)>| {
@@ -125,7 +125,7 @@ fn restore_in(
 fn list(folder: &Folder, proc: &Path) -> Result<Vec<(Pid, StartTime)>, JournalError> {
     let failed = |error| folder.failed("listing", "", error);
     let list = folder.directory.list().map_err(failed)?;
-    let mut buffer = [MaybeUninit::uninit(); 16 << 10];
+    let mut buffer = [MaybeUninit::uninit(); LIST_BYTES];
     let mut entries = RawDir::new(list.as_fd(), &mut buffer);
     let (mut found, mut names) = (Vec::new(), 0);
     let euid = LazyCell::new(|| geteuid().as_raw());
