@@ -14,6 +14,7 @@ use trimtab_core::setting::Setting;
 use trimtab_hold::reserve::ReserveOptions;
 use trimtab_launch::facts::Answers;
 use trimtab_linux::ledger::Held;
+use trimtab_linux::program::resolve;
 
 /// Options; each line is absent or has one of its values, which may be several options. `@` is a
 /// folder of the launch's own.
