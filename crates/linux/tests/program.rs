@@ -396,10 +396,9 @@ fn commands_are_resolved_as_exec_does() {
         // The one that opens the file answers as the other.
         match (&resolved, found) {
             (Ok(path), Ok(found)) => assert_eq!(found, Program::look(path, search).unwrap()),
-            (Err(error), Err(other)) => assert_eq!(
-                (error.exit_status(), error.to_string()),
-                (other.exit_status(), other.to_string())
-            ),
+            (Err(error), Err(other)) => {
+                assert_eq!((error.exit_status(), error.to_string()), (other.exit_status(), other.to_string()))
+            }
             (_, found) => panic!("{command:?}: {resolved:?}, {found:?}"),
         }
         resolved
