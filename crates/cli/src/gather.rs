@@ -12,7 +12,7 @@ use std::ffi::OsString;
 use thiserror::Error;
 use trimtab_core::handoff::Report;
 use trimtab_front::date::date;
-use trimtab_hold::facts::{facts, look_at_ledger, look_at_memory};
+use trimtab_hold::facts::{facts, look_at_ledger, look_at_memory, look_for_libraries};
 use trimtab_hold::site_facts::Situation;
 use trimtab_launch::facts::BuildFacts;
 use trimtab_launch::request::takes_tuning;
@@ -186,6 +186,7 @@ pub fn plan_now(world: &World, args: &RunArgs) -> Result<LaunchPlan, GatherError
     let Gathered { request, situation, .. } = request(world, args, situation, None)?;
     let mut facts = facts(world, &situation, None, &args.command, Some(args.place.survey), None);
     look_at_memory(world, &request, args.place.survey, &mut facts);
+    look_for_libraries(&request, &mut facts);
     look_at_ledger(world, &request, &mut facts);
     Ok(decide(&request, &facts)?)
 }

@@ -199,7 +199,8 @@ impl CoresRequest {
             ..Sources::default()
         };
         let request = LaunchRequest::merge(sources).map_err(ReserveError::of)?;
-        let facts = facts::facts(world, &situation, None, &[], Some(self.survey), ledger);
+        let mut facts = facts::facts(world, &situation, None, &[], Some(self.survey), ledger);
+        facts::look_for_libraries(&request, &mut facts);
         Ok((request, facts, situation))
     }
 }

@@ -19,7 +19,8 @@ use trimtab_core::topology::Machine;
 use trimtab_front::args::SurveyMode;
 use trimtab_front::process_env::World;
 use trimtab_launch::facts::{Answers, BuildFacts, LedgerFacts, Load, Parent};
-use trimtab_launch::{LaunchFacts, LaunchPlan, LaunchRequest, Refusal, Role, decide};
+use trimtab_launch::preload::has_budget;
+use trimtab_launch::{EnvMode, LaunchFacts, LaunchPlan, LaunchRequest, Refusal, Role, decide};
 use trimtab_linux::calibrate::{YieldKind, yield_share};
 use trimtab_linux::kept_yield;
 use trimtab_linux::launch::{picture, preload_library, preload_library_with_blas};
@@ -31,8 +32,9 @@ use trimtab_linux::survey::{ExclusiveGrants, exclusive_grants, free_memory, used
 use trimtab_linux::sys::slice::is_usual_policy;
 use trimtab_linux::sys::version;
 
-/// Reads the facts, except the holds of others and the measurements that the decision asks for. For
-/// another machine than this one, only the machine is read. `ledger` is the ledger, if it is open.
+/// Reads the facts, except the holds of others, the preload libraries ([`look_for_libraries`]) and
+/// the measurements that the decision asks for. For another machine than this one, only the machine
+/// is read. `ledger` is the ledger, if it is open.
 pub fn facts(
     world: &World,
     situation: &Situation,
@@ -52,7 +54,7 @@ pub fn facts(
         load.granted = found.grants;
         load.notes.extend(found.notes);
     }
-    let library = preload_library();
+    let not_sought = || Err("it was not looked for".to_owned());
     LaunchFacts {
         bounds: situation.taken.clone(),
         reserved: situation.reserved.clone(),
@@ -62,14 +64,27 @@ pub fn facts(
         script: program.and_then(|program| script(program, command)),
         program: program.map(|program| program.facts(command, world.raw("PATH"))),
         parent: if survey.is_some() { parent(world) } else { Parent::default() },
-        blas_library: library.as_deref().map_err(Clone::clone).and_then(preload_library_with_blas),
-        library,
+        library: not_sought(),
+        blas_library: not_sought(),
         glibc: version::glibc(),
         pid: std::process::id(),
         meetings: None,
         build: BuildFacts::default(),
         answers: Answers::default(),
         machine: machine.clone(),
+    }
+}
+
+/// Looks for the preload libraries that the launch may load: none if its variables stay as they are,
+/// and the one with functions of BLAS for a launch with a budget only.
+pub fn look_for_libraries(request: &LaunchRequest, facts: &mut LaunchFacts) {
+    if request.env == EnvMode::Keep {
+        return;
+    }
+    facts.library = preload_library();
+    if has_budget(request) {
+        let library = facts.library.as_deref().map_err(Clone::clone);
+        facts.blas_library = library.and_then(preload_library_with_blas);
     }
 }
 

@@ -3,8 +3,9 @@
 //! A start must not sleep for long, and must not read every task of a large machine. So `auto`
 //! first reads one number, the tasks that are runnable at this instant. If there are others, it
 //! takes the load from counters that an earlier start kept, or from the runnable tasks
-//! ([`trimtab_core::place::load_estimate()`]), and searches for bound tasks for a bounded time. It
-//! waits for at most `STAY_MAX`, and only if counters show a busy CPU that no task explains.
+//! ([`trimtab_core::place::load_estimate()`]), and searches for bound tasks for a bounded time. A
+//! search of the runnable tasks goes on for at most `STAY_MAX` if counters show a busy CPU that no
+//! task explains; no start sleeps.
 //! `full` measures: it samples load for a tenth of a second and examines every task.
 
 use crate::site_facts::location;
@@ -25,7 +26,7 @@ use trimtab_front::process_env::World;
 use trimtab_linux::ledger::{Ledger, LoadSamples};
 use trimtab_linux::process::{Pid, State};
 use trimtab_linux::survey::{Load, LoadSample, Masks, Pin, PinScan, Processes, RunnableCount};
-use trimtab_linux::survey::{running, since_boot};
+use trimtab_linux::survey::{RunningSearch, since_boot};
 use trimtab_linux::text::ReadError;
 
 /// Time for which `full` samples load: ten timer ticks of the slowest common kernel, so that one
@@ -38,12 +39,11 @@ const FULL_SEARCH_MAX: Duration = Duration::from_millis(250);
 /// together stay below the millisecond that the rest of a start costs.
 const AUTO_SEARCH_MAX: Duration = Duration::from_micros(250);
 
-/// Longest wait for tasks that run for a moment to end: a shell that starts a pipeline, a daemon
-/// that wakes. A start waits only if counters show a busy CPU, not all processes could be examined,
-/// and fewer tasks are known to compute than are runnable. Chosen: such tasks run for one to two
-/// milliseconds.
+/// Longest time for which a search that was cut goes on, while counters show a busy CPU and fewer
+/// tasks are known to compute than are runnable. Tasks that run for a moment end meanwhile: a shell
+/// that starts a pipeline, a daemon that wakes. Chosen: such tasks run for one to two milliseconds.
 const STAY_MAX: Duration = Duration::from_millis(3);
-/// Time between two counts of the runnable tasks meanwhile.
+/// Time of the search between two counts of the runnable tasks meanwhile.
 const STAY_STEP: Duration = Duration::from_micros(200);
 
 /// Number of tasks that are examined for bindings in any case; bound processes come first.
@@ -110,14 +110,21 @@ impl Surroundings {
         };
         let ages = Duration::from_nanos(AGE_MIN.0)..=Duration::from_nanos(AGE_MAX.0);
         let before = kept.and_then(|kept| kept.exchange(counters.as_ref().ok(), now, &ages));
+        let proc = world.proc();
+        let begun = || processes.as_ref().ok().map(|processes| RunningSearch::new(&proc, processes));
         let evidence = match (before, counters) {
             (Some((before, age)), Ok(counters)) => {
                 let load = permille(&Load::between(&before, &counters));
-                let tasks = is_any_busy(&load).then(|| runnable_tasks(world, others, processes));
-                others = tasks.as_ref().map_or(others, |tasks| staying(count, others, tasks));
+                let tasks = is_any_busy(&load).then(|| {
+                    let mut search = begun();
+                    let mut go_on = |wanted, longest| searched(search.as_mut(), wanted, longest);
+                    let mut tasks = go_on(others, AUTO_SEARCH_MAX);
+                    others = staying(count, others, &mut tasks, |least| go_on(least, STAY_STEP));
+                    tasks
+                });
                 LoadEvidence::Kept { load, age: Span(u64::try_from(age.as_nanos()).unwrap_or(0)), tasks }
             }
-            _ => LoadEvidence::Tasks(runnable_tasks(world, others, processes)),
+            _ => LoadEvidence::Tasks(searched(begun().as_mut(), others, AUTO_SEARCH_MAX)),
         };
         let estimate = load_estimate(evidence, others);
         self.notes.push(estimate.origin.to_string());
@@ -175,13 +182,17 @@ impl Surroundings {
     }
 }
 
-/// Searches for the runnable tasks for [`AUTO_SEARCH_MAX`].
-fn runnable_tasks(world: &World, others: usize, processes: &Listed) -> RunnableTasks {
+/// Goes on with the search for the runnable tasks for this time. Without a list of processes nothing
+/// is found, and the time passes.
+fn searched(search: Option<&mut RunningSearch<'_>>, wanted: usize, longest: Duration) -> RunnableTasks {
     let begin = Instant::now();
-    let go_on = || begin.elapsed() < AUTO_SEARCH_MAX;
-    let Ok(processes) = processes else { return RunnableTasks { found: Vec::new(), cut: true } };
-    let found = running(&world.proc(), processes, others, go_on);
-    RunnableTasks { found: found.tasks, cut: found.cut }
+    match search {
+        Some(search) => search.go_on(wanted, || begin.elapsed() < longest).clone(),
+        None => {
+            std::thread::sleep(longest);
+            RunnableTasks { found: Vec::new(), cut: true }
+        }
+    }
 }
 
 /// Opens the count of runnable tasks, and returns it with the number of those of others.
@@ -191,13 +202,19 @@ fn count_others(proc: &Path) -> Result<(RunnableCount, usize), ReadError> {
     Ok((count, others))
 }
 
-/// Returns the smallest number of tasks of others that are runnable within [`STAY_MAX`]; the wait
-/// ends when the tasks that were found explain that number.
-fn staying(count: &RunnableCount, others: usize, tasks: &RunnableTasks) -> usize {
+/// Returns the smallest number of tasks of others that are runnable within [`STAY_MAX`], and goes on
+/// with a search that was cut meanwhile, [`STAY_STEP`] at a time. It ends when the tasks that were
+/// found explain that number, as they do when all processes were examined.
+fn staying(
+    count: &RunnableCount,
+    others: usize,
+    tasks: &mut RunnableTasks,
+    mut search_on: impl FnMut(usize) -> RunnableTasks,
+) -> usize {
     let begin = Instant::now();
     let mut least = others;
     while !tasks.explain(least) && begin.elapsed() < STAY_MAX {
-        std::thread::sleep(STAY_STEP);
+        *tasks = search_on(least);
         let Ok(now) = count.read() else { break };
         least = least.min(now.others() as usize);
     }
@@ -232,17 +249,30 @@ mod tests {
 
     #[test]
     fn tasks_that_end_meanwhile_do_not_count_and_those_that_stay_do() {
-        let unknown = RunnableTasks { found: Vec::new(), cut: true };
+        let unknown = || RunnableTasks { found: Vec::new(), cut: true };
         for (running, stay) in [(1, 0), (2, 1), (3, 2), (9, 3)] {
             let (_root, count) = machine(running);
-            assert_eq!(staying(&count, 3, &unknown), stay, "{running}");
+            assert_eq!(staying(&count, 3, &mut unknown(), |_| unknown()), stay, "{running}");
         }
     }
 
     #[test]
-    fn a_start_does_not_wait_where_all_processes_were_examined() {
+    fn a_search_does_not_go_on_where_all_processes_were_examined() {
         let (_root, count) = machine(1);
-        let examined = RunnableTasks { found: Vec::new(), cut: false };
-        assert_eq!(staying(&count, 3, &examined), 3, "the count is not read again");
+        let mut examined = RunnableTasks { found: Vec::new(), cut: false };
+        let least = staying(&count, 3, &mut examined, |_| panic!("nothing is left to examine"));
+        assert_eq!(least, 3, "the count is not read again");
+    }
+
+    #[test]
+    fn a_search_that_was_cut_ends_when_all_processes_are_examined() {
+        let (_root, count) = machine(9);
+        let mut tasks = RunnableTasks { found: Vec::new(), cut: true };
+        let mut wanted = Vec::new();
+        let least = staying(&count, 3, &mut tasks, |least| {
+            wanted.push(least);
+            RunnableTasks { found: Vec::new(), cut: false }
+        });
+        assert_eq!((least, wanted, tasks.cut), (3, vec![3], false));
     }
 }

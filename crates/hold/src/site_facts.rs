@@ -241,11 +241,16 @@ pub struct LedgerPosition {
 }
 
 impl LedgerPosition {
+    /// Returns the position of a process for which nobody holds cores.
+    pub(crate) fn outside(machine: &Machine) -> Self {
+        Self { level: Level::MACHINE, within: machine.cpus() }
+    }
+
     /// Finds the position of this process: inside an enclosing run if it has inherited that run's
     /// hold or can name it, or if a keeper holds cores for a process that started this one;
     /// otherwise at the level of the machine.
     pub fn find(world: &World, view: &LedgerView, machine: &Machine) -> Self {
-        let outside = Self { level: Level::MACHINE, within: machine.cpus() };
+        let outside = Self::outside(machine);
         let Some(text) = world.text(HOLD) else {
             return delegated(world, view, machine).unwrap_or(outside);
         };

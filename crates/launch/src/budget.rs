@@ -7,7 +7,7 @@
 use crate::facts::LaunchFacts;
 use crate::family::Family;
 use crate::options::EnvMode;
-use crate::preload::Preload;
+use crate::preload::{self, Preload};
 use crate::reason::{LaunchReason, Topic};
 use crate::refusal::Refusal;
 use crate::request::LaunchRequest;
@@ -109,7 +109,7 @@ pub(crate) fn missing<'a>(
     preload: &'a Preload,
 ) -> Option<&'a str> {
     if request.env == EnvMode::Keep {
-        return Some("--env keep leaves variables alone, and the preload library needs some");
+        return Some(preload::WITHOUT_VARIABLES);
     }
     if let Err(why) = &facts.library {
         return Some(why);

@@ -237,7 +237,7 @@ impl<'a> Deciding<'a> {
             Nesting::new(&facts.machine, &placed.free, &self.plan, placed.wide.clone(), &nest)
         });
         let loadable = facts.program.as_ref().is_some_and(|program| program.preload.is_ok());
-        let carries = loadable && facts.library.is_ok();
+        let carries = loadable && request.env != EnvMode::Keep && facts.library.is_ok();
         let binder = match (&nesting, self.openmp) {
             (Some(nesting), _) if asked_for => Binder::Teams(nesting.resolved()),
             (Some(nesting), _) => Binder::Shape(nesting.resolved()),
@@ -259,6 +259,9 @@ impl<'a> Deciding<'a> {
     /// Decides whether the preload library is used. The second value explains that the library is
     /// missing although it is needed.
     fn preload(&self, nesting: Option<&Nesting>, variables: &[Variable]) -> (Preload, Option<String>) {
+        if self.request.env == EnvMode::Keep {
+            return (Preload::Stays { why: preload::WITHOUT_VARIABLES.to_owned() }, None);
+        }
         let places = variables.iter().any(|Variable { name, action, .. }| {
             matches!(name.as_str(), "OMP_PLACES" | "KMP_AFFINITY") && matches!(action, Action::Set { .. })
         });

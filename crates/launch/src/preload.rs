@@ -72,6 +72,10 @@ fn word<S: serde::Serializer>(pin: &Pin, serializer: S) -> Result<S::Ok, S::Erro
     serializer.collect_str(pin)
 }
 
+/// Why the library stays out of a launch that changes no variables.
+pub(crate) const WITHOUT_VARIABLES: &str =
+    "--env keep leaves variables alone, and the preload library needs some";
+
 /// Tasks of the preload library in a launch.
 pub(crate) struct Tasks {
     /// Requested treatment of new threads.
@@ -184,13 +188,31 @@ fn without(environment: &Environment, why: &str) -> Vec<Variable> {
     vec![variable(PRELOAD, preload), variable(VARIABLE, unset()), variable(NEST_VARIABLE, unset())]
 }
 
+/// Returns whether a launch has a budget, of its own or of an enclosing run, and so loads the library
+/// that also exports functions of BLAS.
+///
+/// # Examples
+/// ```
+/// use trimtab_core::place::Fit;
+/// use trimtab_launch::preload::has_budget;
+/// use trimtab_launch::{LaunchRequest, Options, Sources};
+///
+/// let request = |fit| {
+///     let options = Options { fit: Some(fit), ..Options::default() };
+///     LaunchRequest::merge(Sources { options, ..Sources::default() })
+/// };
+/// assert!(has_budget(&request(Fit::Budget)?) && !has_budget(&request(Fit::Keep)?));
+/// # Ok::<(), trimtab_launch::Refusal>(())
+/// ```
+pub fn has_budget(request: &LaunchRequest) -> bool {
+    request.budget_rule().is_some() || request.environment.text(VARIABLE_OF_BUDGET).is_some()
+}
+
 /// Returns the library that a launch loads. With a budget, of its own or of an enclosing run, this
 /// is the one with functions of BLAS. Without a budget a program finds these names only in its
 /// BLAS.
 fn library<'a>(request: &LaunchRequest, facts: &'a LaunchFacts) -> &'a Result<PathBuf, String> {
-    let encloses = || request.environment.text(VARIABLE_OF_BUDGET).is_some();
-    let has_budget = request.budget_rule().is_some() || encloses();
-    if has_budget && facts.blas_library.is_ok() { &facts.blas_library } else { &facts.library }
+    if has_budget(request) && facts.blas_library.is_ok() { &facts.blas_library } else { &facts.library }
 }
 
 /// Returns `LD_PRELOAD` with the library after the user's own libraries, so that those take

@@ -142,7 +142,7 @@ impl Bounds {
                 (Some(mems), Some(nodes)) => Some(mems.intersection(&nodes)),
                 (mems, _) => mems,
             },
-            quota: Groups::of_own_process(root).quota(),
+            quota: cgroup::own_quota(root),
         })
     }
 }

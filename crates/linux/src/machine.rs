@@ -48,7 +48,7 @@ pub struct MachineOptions {
     /// The helper; `None` searches next to the running program, then in `../libexec/trimtab/` from
     /// there.
     pub helper: Option<PathBuf>,
-    /// File that is tried first and never written, usually [`SYSTEM_CACHE`].
+    /// File that is tried after the user's own and never written, usually [`SYSTEM_CACHE`].
     pub system_cache: Option<PathBuf>,
     /// Directory of the caller's for the model, made when missing; usually
     /// `$XDG_CACHE_HOME/trimtab`.
@@ -164,7 +164,8 @@ pub fn load(options: &MachineOptions) -> Result<Loaded, MachineLoadError> {
     let user = |devices: bool| options.user_cache.as_ref().map(|folder| cache::slot(folder, &key, devices));
     let (own, fuller) = (user(options.devices), user(true).filter(|_| !options.devices));
     if !options.refresh {
-        for file in options.system_cache.iter().chain(&own).chain(&fuller) {
+        // Few machines have a model for all users.
+        for file in own.iter().chain(&options.system_cache).chain(&fuller) {
             let bytes = cache::read(file);
             if let Some(machine) = bytes.and_then(|bytes| decode_for(&bytes, &key, options.devices).ok()) {
                 let origin = ModelOrigin::Cache(file.clone());

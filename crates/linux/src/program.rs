@@ -23,6 +23,7 @@ use rustix::fs::{FileType, Mode, OFlags};
 use rustix::io::Errno;
 use serde::Serialize;
 use std::ffi::OsStr;
+use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 use thiserror::Error;
 
@@ -95,11 +96,33 @@ impl Program {
     pub fn look(path: &Path, search_path: Option<&OsStr>) -> Result<Self, InspectError> {
         let seen = InspectedFile::look(path)
             .map_err(|errno| InspectError { path: path.to_owned(), source: errno.into() })?;
+        Ok(Self::of(path, seen, search_path))
+    }
+
+    /// Finds the file that a command means, as [`resolve()`], and inspects it. The file is opened
+    /// once for both.
+    ///
+    /// # Errors
+    /// No file can be executed, or the one that can cannot be read.
+    pub fn find(command: &OsStr, search_path: Option<&OsStr>) -> Result<Self, ResolveError> {
+        let executable = |path: &Path| {
+            // A device cannot be executed, and is not to be opened.
+            resolve::may_execute(path)?;
+            let opened = OpenedFile::open(path).map_err(|errno| ResolveError::of(path, errno))?;
+            ResolveError::by_kind(path, opened.mode)?;
+            Ok(opened)
+        };
+        let (path, opened) = resolve::search(command, search_path, executable)?;
+        let seen = InspectedFile::of(&path, opened).map_err(|errno| ResolveError::of(&path, errno))?;
+        Ok(Self::of(&path, seen, search_path))
+    }
+
+    fn of(path: &Path, seen: InspectedFile, search_path: Option<&OsStr>) -> Self {
         let own_family = family_of(path, seen.is_link);
         if seen.kind != FileKind::Script {
             let InspectedFile { kind, binary, secure_exec, .. } = seen;
             let path = path.to_owned();
-            return Ok(Self { path, kind, interpreter: None, binary, family: own_family, secure_exec });
+            return Self { path, kind, interpreter: None, binary, family: own_family, secure_exec };
         }
         // The kernel ignores the set-id bits of a script; those of its interpreter count.
         let interpreter = script::interpreter(&seen.head).and_then(|command| command.find(search_path));
@@ -107,7 +130,7 @@ impl Program {
         let is_link = reader.as_ref().is_some_and(|reader| reader.is_link);
         let (binary, secure_exec) = reader.map_or((None, None), |reader| (reader.binary, reader.secure_exec));
         let family = own_family.or_else(|| family_of(interpreter.as_deref()?, is_link));
-        Ok(Self { path: path.to_owned(), kind: FileKind::Script, interpreter, binary, family, secure_exec })
+        Self { path: path.to_owned(), kind: FileKind::Script, interpreter, binary, family, secure_exec }
     }
 
     /// Returns whether its file contains a word, as it contains the name of a function that it
@@ -144,25 +167,46 @@ struct InspectedFile {
     secure_exec: Option<SecureExec>,
 }
 
-impl InspectedFile {
-    fn look(path: &Path) -> Result<Self, Errno> {
+/// An open file, before it is read.
+struct OpenedFile {
+    /// `None` if it may not be read.
+    file: Option<OwnedFd>,
+    /// Whether its path names a link to it.
+    is_link: bool,
+    /// Its kind and permissions.
+    mode: u32,
+    /// Its length.
+    bytes: u64,
+}
+
+impl OpenedFile {
+    fn open(path: &Path) -> Result<Self, Errno> {
         // Opened without blocking, in case the path is not a regular file.
         let flags = OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NOCTTY | OFlags::NONBLOCK;
         let (is_link, opened) = match rustix::fs::open(path, flags | OFlags::NOFOLLOW, Mode::empty()) {
             Err(Errno::LOOP) => (true, rustix::fs::open(path, flags, Mode::empty())),
             opened => (false, opened),
         };
-        let unread = |kind, secure_exec| Self { kind, is_link, head: Vec::new(), binary: None, secure_exec };
         let file = match opened {
-            Ok(file) => file,
-            Err(Errno::ACCESS) => {
-                let mode = rustix::fs::stat(path)?.st_mode;
-                return Ok(unread(FileKind::Unreadable, secure_exec(path, mode)));
-            }
-            Err(errno) => return Err(errno),
+            Err(Errno::ACCESS) => None,
+            opened => Some(opened?),
         };
-        let meta = rustix::fs::fstat(&file)?;
-        if FileType::from_raw_mode(meta.st_mode) != FileType::RegularFile {
+        let meta = file.as_ref().map_or_else(|| rustix::fs::stat(path), rustix::fs::fstat)?;
+        let bytes = u64::try_from(meta.st_size).unwrap_or(0);
+        Ok(Self { file, is_link, mode: meta.st_mode, bytes })
+    }
+}
+
+impl InspectedFile {
+    fn look(path: &Path) -> Result<Self, Errno> {
+        Self::of(path, OpenedFile::open(path)?)
+    }
+
+    fn of(path: &Path, opened: OpenedFile) -> Result<Self, Errno> {
+        let OpenedFile { file, is_link, mode, bytes } = opened;
+        let unread = |kind, secure_exec| Self { kind, is_link, head: Vec::new(), binary: None, secure_exec };
+        let Some(file) = file else { return Ok(unread(FileKind::Unreadable, secure_exec(path, mode))) };
+        if FileType::from_raw_mode(mode) != FileType::RegularFile {
             return Ok(unread(FileKind::Other, None));
         }
         let mut head = vec![0; HEAD_BYTES];
@@ -174,9 +218,8 @@ impl InspectedFile {
             [0x7f, b'E', b'L', b'F', ..] => FileKind::Elf,
             _ => FileKind::Other,
         };
-        let bytes = u64::try_from(meta.st_size).unwrap_or(0);
         let binary = if kind == FileKind::Elf { Binary::read(file.into(), bytes, &head) } else { None };
-        Ok(Self { kind, is_link, head, binary, secure_exec: secure_exec(path, meta.st_mode) })
+        Ok(Self { kind, is_link, head, binary, secure_exec: secure_exec(path, mode) })
     }
 }
 

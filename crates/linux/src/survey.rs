@@ -24,7 +24,7 @@ pub use exclusive::{ExclusiveGrants, exclusive_grants};
 pub use free_memory::{free_memory, used_memory};
 pub use load::{CpuLoad, Load, LoadSample, Ticks};
 pub use pins::{Masks, Pin, PinScan, Pins, Processes};
-pub use running::{Running, running};
+pub use running::RunningSearch;
 pub use times::{ProcessTime, process_times};
 
 use crate::sys::clock;

@@ -357,6 +357,7 @@ fn a_file_that_is_no_executable_has_another_kind() {
     rustix::fs::mknodat(rustix::fs::CWD, &pipe, rustix::fs::FileType::Fifo, 0o755.into(), 0).unwrap();
     assert_eq!(look(&pipe).kind, FileKind::Other, "and looking does not wait for a writer");
     assert!(matches!(resolve(pipe.as_os_str(), None), Err(ResolveError::NotExecutable { .. })));
+    assert!(matches!(Program::find(pipe.as_os_str(), None), Err(ResolveError::NotExecutable { .. })));
 }
 
 #[test]
@@ -389,10 +390,26 @@ fn commands_are_resolved_as_exec_does() {
     let only_plain = files.put("a/plain", "", 0o644);
     std::fs::create_dir(files.0.path().join("a/folder")).unwrap();
     let search: OsString = format!("/nowhere:{}:{}", files.dir("a"), files.dir("b")).into();
-    let find = |command: &str| resolve(OsStr::new(command), Some(&search));
+    let find = |command: &str| {
+        let (command, search) = (OsStr::new(command), Some(&*search));
+        let (resolved, found) = (resolve(command, search), Program::find(command, search));
+        // The one that opens the file answers as the other.
+        match (&resolved, found) {
+            (Ok(path), Ok(found)) => assert_eq!(found, Program::look(path, search).unwrap()),
+            (Err(error), Err(other)) => {
+                assert_eq!((error.exit_status(), error.to_string()), (other.exit_status(), other.to_string()))
+            }
+            (_, found) => panic!("{command:?}: {resolved:?}, {found:?}"),
+        }
+        resolved
+    };
     assert_eq!(find("tool").unwrap(), good, "what cannot be executed is passed over");
     let direct = good.to_str().unwrap();
     assert_eq!(find(direct).unwrap(), good);
+    symlink(&good, files.0.path().join("a/link")).unwrap();
+    assert_eq!(find("link").unwrap(), files.0.path().join("a/link"));
+    files.put("a/script", &format!("#!{direct} -x\n"), 0o755);
+    assert_eq!(find("script").unwrap(), files.0.path().join("a/script"));
 
     for (command, status, words) in [
         ("missing".to_owned(), 127, "missing: not found in PATH".to_owned()),

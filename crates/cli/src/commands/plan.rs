@@ -24,7 +24,7 @@ use trimtab_launch::jobserver::JobserverPlan;
 use trimtab_launch::plan::RankPart;
 use trimtab_launch::reason::Topic;
 use trimtab_launch::{EnvMode, LaunchFacts, LaunchPlan, Level, Preload, Refusal, decide, headline};
-use trimtab_linux::program::{Program, resolve};
+use trimtab_linux::program::Program;
 
 /// Schema of the JSON document.
 pub const SCHEMA: &str = "trimtab.plan/2";
@@ -132,6 +132,7 @@ fn planned(world: &World, which: &Which, args: &PlanArgs) -> Result<Planned, Gat
     if let Some(survey) = survey {
         facts::look_at_memory(world, &request, survey, &mut facts);
     }
+    facts::look_for_libraries(&request, &mut facts);
     facts.build = gather::build_facts(world, &request, program.as_ref());
     let counts = watch.is_some() && (args.run.report.is_some() || args.run.profile.is_some());
     let counting = counts.then(|| SyncPage::create(args.run.env != EnvMode::Set));
@@ -164,8 +165,7 @@ fn imagine(facts: &mut LaunchFacts, held: &CpuSet, busy: &CpuSet) -> anyhow::Res
 /// Finds the program, if one is named.
 fn program(world: &World, args: &RunArgs) -> Result<Option<Program>, GatherError> {
     let Some(name) = args.command.first() else { return Ok(None) };
-    let path = resolve(name, world.raw("PATH")).map_err(anyhow::Error::from)?;
-    Ok(Some(Program::look(&path, world.raw("PATH")).map_err(anyhow::Error::from)?))
+    Ok(Some(Program::find(name, world.raw("PATH")).map_err(anyhow::Error::from)?))
 }
 
 /// Returns the placement with the thread count that is set for runtimes.

@@ -37,7 +37,7 @@ use trimtab_linux::child::{self, Two, Word};
 use trimtab_linux::launch::{ApplyError, apply, become_program};
 use trimtab_linux::ledger::{Held, Ledger};
 use trimtab_linux::partitions::is_enforced;
-use trimtab_linux::program::{Program, resolve};
+use trimtab_linux::program::Program;
 use trimtab_linux::text::printable;
 
 /// Longest wait until the service that enforces holds releases CPUs of a hold that has ended: it
@@ -89,6 +89,7 @@ pub fn run(world: &World, args: &RunArgs) -> Result<u8, Exit> {
     let survey = Some(args.place.survey);
     let mut facts = facts::facts(world, &situation, Some(&program), &args.command, survey, ledger.as_ref());
     facts::look_at_memory(world, &request, args.place.survey, &mut facts);
+    facts::look_for_libraries(&request, &mut facts);
     facts.build = gather::build_facts(world, &request, Some(&program));
     facts.meetings = watch.as_ref().and_then(|(_, outputs)| outputs.sync_page());
     let queue = situation.policy.site.queue();
@@ -356,14 +357,13 @@ fn find(world: &World, args: &RunArgs) -> Result<Program, Exit> {
     let Some(name) = args.command.first() else {
         return Err(Exit::new(exit::RUN_FAILED, anyhow!("no command is given")));
     };
-    let path = resolve(name, search).map_err(|error| {
+    Program::find(name, search).map_err(|error| {
         let status = error.exit_status();
         match taken_for_program(args) {
             Some(hint) => Exit::new(status, anyhow!("{error}; {hint}")),
             None => Exit::new(status, error),
         }
-    })?;
-    Program::look(&path, search).map_err(|error| Exit::new(exit::CANNOT_EXECUTE, error))
+    })
 }
 
 /// Returns a hint for a program that does not exist, if its name is a valid value of an option that

@@ -168,3 +168,30 @@ fn a_balanced_run_carries_the_library_where_it_can_tell_the_program_its_mask() {
     let without = preload("auto", &|facts| facts.library = Err("it is not installed".to_owned()));
     assert_eq!(without.stays_out(), Some("threads float inside the mask"));
 }
+
+#[test]
+fn a_launch_that_changes_no_variable_does_without_the_library_and_need_not_know_of_one() {
+    let decided = |options: Options, library: Result<std::path::PathBuf, String>| {
+        let options = Options { env: EnvMode::Keep, ..options };
+        let request = LaunchRequest::merge(Sources { options, ..sources(&[]) }).unwrap();
+        let mut facts = LaunchFacts { library, ..facts("core:4") };
+        facts.program = Some(program(Some(Runtime::Libgomp)));
+        decide(&request, &facts)
+    };
+    let there = || Ok("/usr/lib/trimtab/libtrimtab_shim.so".into());
+    let nest = || Options { nest: Some("2,2".to_owned()), ..Options::default() };
+    let budget = || Options { fit: Some("budget".parse().unwrap()), ..Options::default() };
+    let all: [fn() -> Options; 3] = [Options::default, nest, budget];
+    for options in all {
+        let plan = decided(options(), there()).unwrap();
+        assert!(plan.preload.stays_out().unwrap().starts_with("--env keep leaves variables alone"));
+        assert_eq!(decided(options(), Err("it was not looked for".to_owned())).unwrap(), plan);
+    }
+    let warned = |plan: &LaunchPlan| plan.reasons.iter().any(|reason| reason.level == Level::Warning);
+    let plan = decided(Options::default(), there()).unwrap();
+    assert!(!warned(&plan), "{}", said(&plan));
+    // What was asked for and cannot be had is said, and refused if it must be had.
+    let plan = decided(nest(), there()).unwrap();
+    assert!(said(&plan).contains("nested teams cannot be placed: --env keep"), "{}", said(&plan));
+    assert!(decided(Options { strict: true, ..nest() }, there()).is_err());
+}

@@ -63,6 +63,7 @@
 //! `fcntl(2)`, "Open file description locks".
 
 mod borrow;
+pub(crate) mod directory;
 mod error;
 mod file;
 mod hold;
@@ -98,7 +99,8 @@ pub use view::{Group, Hold, Holders, LedgerView};
 
 use crate::sys::lock::{LockKind, try_lock};
 
-use place::LedgerPart;
+use file::{Access, LedgerFile, Opened};
+use place::{LedgerDirectory, LedgerPart};
 use std::io;
 use std::ops::{Deref, Range};
 use std::os::fd::{AsFd, OwnedFd};
@@ -126,11 +128,23 @@ impl Ledger {
     /// [`LedgerError::Unsettled`] or [`LedgerError::Io`]; each names the value found and the
     /// remedy. The caller can continue without a reservation.
     pub fn open(location: &Location) -> Result<Self, LedgerError> {
-        let place = location.find()?;
-        let locks = place.open_or_create(LedgerPart::Locks)?;
+        let (place, locks) = Self::locks(location)?;
         // CPUs can be held without records; only the names of the holders are then missing.
         let holders = place.open_or_create(LedgerPart::Holders);
         Ok(Self { view: LedgerView::taking_part(place, locks, holders) })
+    }
+
+    /// Opens the lock file in its directory. A file that exists, as at nearly all starts, needs no
+    /// look at the mount: it opens for writing only if that is not read-only.
+    fn locks(location: &Location) -> Result<(LedgerDirectory, LedgerFile), LedgerError> {
+        if let Ok(place) = location.find_writable()
+            && let Ok(Opened::Yes(locks)) = place.open(LedgerPart::Locks, Access::Write)
+        {
+            return Ok((place, locks));
+        }
+        let place = location.find()?;
+        let locks = place.open_or_create(LedgerPart::Locks)?;
+        Ok((place, locks))
     }
 
     /// Opens the lock file once more. Locks need a description of their own: otherwise

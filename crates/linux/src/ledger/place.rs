@@ -6,14 +6,14 @@
 //! inside it is an error and never a reason to use the next directory, which the other users would
 //! not use.
 
+use super::directory::OpenDirectory;
 use super::error::{LedgerError, PassedOver};
 use super::layout::Tag;
 use crate::text::ReadError;
-use rustix::fs::{CWD, FileType, Mode, OFlags, Stat, StatVfsMountFlags, fstat, fstatvfs, openat};
+use rustix::fs::{FileType, OFlags, Stat, StatVfsMountFlags, fstat, fstatvfs};
 use rustix::io::Errno;
 use std::fmt;
 use std::io;
-use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -130,13 +130,25 @@ impl Location {
 
     /// Opens the directory that the rules above select.
     pub(super) fn find(&self) -> Result<LedgerDirectory, LedgerError> {
+        self.select(Mounts::Checked)
+    }
+
+    /// Opens the directory that the rules above select where no mount is read-only. If a file in it
+    /// can be opened for writing, as every start does, its mount is not, and this is the directory
+    /// of [`Self::find`].
+    pub(super) fn find_writable(&self) -> Result<LedgerDirectory, LedgerError> {
+        self.select(Mounts::Writable)
+    }
+
+    fn select(&self, mounts: Mounts) -> Result<LedgerDirectory, LedgerError> {
         let mut tried = Vec::new();
         for DirectoryCandidate { path, kind } in &self.candidates {
-            match Directory::open(path).and_then(|directory| Ok((directory.verdict(*kind)?, directory))) {
-                Ok((DirectoryVerdict::Fit, Directory { descriptor, stat })) => {
+            let judged = |directory: Directory| Ok((directory.verdict(*kind, mounts)?, directory));
+            match Directory::open(path).and_then(judged) {
+                Ok((DirectoryVerdict::Fit, Directory { opened, stat })) => {
                     let stem = format!("trimtab-{}", self.boot);
                     return Ok(LedgerDirectory {
-                        directory: Arc::new(descriptor),
+                        directory: Arc::new(opened),
                         kind: *kind,
                         path: path.clone(),
                         tag: Tag::of(stat.st_dev, stat.st_ino, &stem),
@@ -190,7 +202,7 @@ impl Location {
 /// Directory for files of single users, and the stem of their names.
 #[derive(Debug)]
 pub(crate) struct Scratch {
-    pub(crate) directory: Arc<OwnedFd>,
+    pub(crate) directory: Arc<OpenDirectory>,
     pub(crate) path: PathBuf,
     pub(crate) stem: String,
 }
@@ -199,7 +211,7 @@ pub(crate) struct Scratch {
 #[derive(Debug)]
 pub(super) struct LedgerDirectory {
     /// Names are resolved from this descriptor, so a renamed parent does not redirect us half-way.
-    pub(super) directory: Arc<OwnedFd>,
+    pub(super) directory: Arc<OpenDirectory>,
     pub(super) tag: Tag,
     pub(super) proc_root: PathBuf,
     kind: DirectoryKind,
@@ -252,8 +264,17 @@ impl LedgerDirectory {
 }
 
 struct Directory {
-    descriptor: OwnedFd,
+    opened: OpenDirectory,
     stat: Stat,
+}
+
+/// Treatment of mounts in the search for a directory.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Mounts {
+    /// A directory on a read-only mount is passed over.
+    Checked,
+    /// The caller shows that the mount is not read-only.
+    Writable,
 }
 
 enum DirectoryVerdict {
@@ -265,17 +286,16 @@ impl Directory {
     /// Opens the directory. Links are followed: the parents of the usual directories are root's,
     /// and a named directory is its user's choice.
     fn open(path: &Path) -> Result<Self, Errno> {
-        let descriptor =
-            openat(CWD, path, OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty())?;
-        let stat = fstat(&descriptor)?;
-        Ok(Self { descriptor, stat })
+        let opened = OpenDirectory::open(path, OFlags::empty())?;
+        let stat = fstat(&opened)?;
+        Ok(Self { opened, stat })
     }
 
     fn mode(&self) -> u32 {
         self.stat.st_mode & 0o7777
     }
 
-    fn verdict(&self, kind: DirectoryKind) -> Result<DirectoryVerdict, Errno> {
+    fn verdict(&self, kind: DirectoryKind, mounts: Mounts) -> Result<DirectoryVerdict, Errno> {
         let mode = self.mode();
         let sticky = mode & 0o1000 != 0;
         Ok(match kind {
@@ -295,7 +315,8 @@ impl Directory {
                 DirectoryVerdict::Unfit("is not shared by all users")
             }
             DirectoryKind::Shared
-                if fstatvfs(&self.descriptor)?.f_flag.contains(StatVfsMountFlags::RDONLY) =>
+                if mounts == Mounts::Checked
+                    && fstatvfs(&self.opened)?.f_flag.contains(StatVfsMountFlags::RDONLY) =>
             {
                 DirectoryVerdict::Unfit("is mounted read-only")
             }

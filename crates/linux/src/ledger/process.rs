@@ -46,9 +46,13 @@ pub struct ProcessTable {
 impl ProcessTable {
     /// Makes the table of processes under `root`, which is `/proc` outside of tests.
     pub fn at(root: &Path) -> Self {
+        Self::of(root, process::id())
+    }
+
+    /// Does the same for a process that knows its number.
+    pub fn of(root: &Path, own: u32) -> Self {
         let stat = text::read_piece(&root.join("self/stat")).ok();
         let number = stat.as_deref().and_then(own_number).or_else(|| linked_number(root));
-        let own = process::id();
         let namespace = (number == Some(own))
             .then(|| fs::metadata(root.join("self/ns/pid")).ok())
             .flatten()

@@ -4,6 +4,9 @@
 //! part of the hierarchy is mounted where. In a container either may be cut down: the path may
 //! begin above the mounted part, or name a group that only the host can see. In that case the mount
 //! point itself is the best answer: container engines put the container's own group there.
+//! The groups that have the quotas are mostly found without the list of mounts (`usual`).
+
+mod usual;
 
 use crate::text;
 use serde::{Deserialize, Serialize};
@@ -73,16 +76,17 @@ impl Groups {
     /// Returns the groups of a process, by its folder's name, as reached through the mounts of the
     /// calling process.
     pub(crate) fn of(root: &Path, process: &str) -> Self {
-        let proc = root.join("proc");
-        // One process is one piece; the mounts are a file of lines.
-        let memberships = text::read_piece(&proc.join(process).join("cgroup")).unwrap_or_default();
+        Self::among_mounts(root, &memberships(root, process))
+    }
+
+    fn among_mounts(root: &Path, memberships: &[u8]) -> Self {
         if memberships.is_empty() {
             return Self::default();
         }
-        let mounts = text::read(&proc.join("self/mountinfo")).unwrap_or_default();
+        let mounts = text::read(&root.join("proc/self/mountinfo")).unwrap_or_default();
         let mounts: Vec<Mount> = text_lines(&mounts).filter_map(Mount::parse).collect();
         let v1 = |controller: &str| {
-            let path = membership(&memberships, controller.as_bytes())?;
+            let path = membership(memberships, controller.as_bytes())?;
             GroupLocation::find(
                 root,
                 Hierarchy::V1,
@@ -90,7 +94,7 @@ impl Groups {
                 mounts.iter().filter(|mount| mount.has(controller)),
             )
         };
-        let unified = membership(&memberships, b"").and_then(|path| {
+        let unified = membership(memberships, b"").and_then(|path| {
             GroupLocation::find(
                 root,
                 Hierarchy::V2,
@@ -147,19 +151,8 @@ impl Groups {
     fn quotas(&self) -> impl Iterator<Item = (Quota, PathBuf)> + '_ {
         // A controller is in one hierarchy: where version 1 has it, no group of version 2 has its
         // files.
-        let unified = self.unified.iter().filter(move |_| self.cpu.is_none());
-        let unified = unified.flat_map(GroupLocation::upwards).filter_map(|group| {
-            let milli_cpus = quota_v2(&text::read_piece(&group.dir.join("cpu.max")).ok()?)?;
-            Some((Quota { milli_cpus, group: group.name, hierarchy: Hierarchy::V2 }, group.dir))
-        });
-        let v1 = self.cpu.iter().flat_map(GroupLocation::upwards).filter_map(|group| {
-            let read = |name: &str| text::read_piece(&group.dir.join(name)).ok();
-            // -1 for none, as in most groups: then the other file is not read.
-            let quota_us = text::number(&read("cpu.cfs_quota_us")?)?;
-            let milli_cpus = milli_cpus(quota_us, text::number(&read("cpu.cfs_period_us")?)?)?;
-            Some((Quota { milli_cpus, group: group.name, hierarchy: Hierarchy::V1 }, group.dir))
-        });
-        unified.chain(v1)
+        let location = self.cpu.as_ref().or(self.unified.as_ref()).into_iter();
+        location.flat_map(GroupLocation::quotas).filter_map(|(quota, dir)| Some((quota?, dir)))
     }
 
     /// Returns the first of these lists that exists and is not empty, from the group upwards: a
@@ -175,6 +168,19 @@ impl Groups {
         };
         in_hierarchy(&self.cpuset, v1).or_else(|| in_hierarchy(&self.unified, v2))
     }
+}
+
+/// Returns the tightest quota of the calling process. The list of mounts, which is long on a machine
+/// with containers, is read only if its groups are not at the usual place.
+pub(super) fn own_quota(root: &Path) -> Option<Quota> {
+    let memberships = memberships(root, "self");
+    if let Some(location) = usual::location(root, &memberships) {
+        let read: Vec<(Option<Quota>, PathBuf)> = location.quotas().collect();
+        if !read.is_empty() || usual::is_there(&location) {
+            return read.into_iter().filter_map(|(quota, _)| quota).min_by_key(|quota| quota.milli_cpus);
+        }
+    }
+    Groups::among_mounts(root, &memberships).quota()
 }
 
 /// A group as a directory.
@@ -231,6 +237,19 @@ impl GroupLocation {
         self.mount.join(&self.relative)
     }
 
+    /// Returns the directories of the group and its ancestors that have a file for a quota, each with
+    /// the quota if there is one.
+    fn quotas(&self) -> impl Iterator<Item = (Option<Quota>, PathBuf)> + '_ {
+        self.upwards().filter_map(|group| {
+            let quota = match self.hierarchy {
+                Hierarchy::V1 => quota_v1(&group.dir)?,
+                Hierarchy::V2 => quota_v2(&text::read_piece(&group.dir.join("cpu.max")).ok()?),
+            };
+            let GroupDirectory { dir, name } = group;
+            Some((quota.map(|milli_cpus| Quota { milli_cpus, group: name, hierarchy: self.hierarchy }), dir))
+        })
+    }
+
     /// Returns the group and its ancestors up to the mount point.
     fn upwards(&self) -> impl Iterator<Item = GroupDirectory> + '_ {
         self.relative.ancestors().map(|relative| {
@@ -276,6 +295,12 @@ impl Mount {
     }
 }
 
+/// Reads the groups of a process, by its folder's name; empty if they cannot be read.
+fn memberships(root: &Path, process: &str) -> Vec<u8> {
+    // One process is one piece, and the mounts are a file of lines.
+    text::read_piece(&root.join("proc").join(process).join("cgroup")).unwrap_or_default()
+}
+
 /// Returns the path of the group in the hierarchy of a controller, or in the hierarchy of version 2
 /// if the name is empty, from lines like `4:cpu,cpuacct:/user.slice` and `0::/user.slice`.
 fn membership(memberships: &[u8], controller: &[u8]) -> Option<PathBuf> {
@@ -285,6 +310,17 @@ fn membership(memberships: &[u8], controller: &[u8]) -> Option<PathBuf> {
         let mut controllers = controllers.split(|&byte| byte == b',');
         controllers.any(|name| name == controller).then(|| OsString::from_vec(path.to_vec()).into())
     })
+}
+
+/// Reads the quota of a group of version 1. The outer `None` is that of a group without the file.
+fn quota_v1(group: &Path) -> Option<Option<u32>> {
+    let read = |name: &str| text::read_piece(&group.join(name)).ok();
+    let quota = read("cpu.cfs_quota_us")?;
+    // -1 for none, as in most groups: then the other file is not read.
+    Some(
+        text::number(&quota)
+            .and_then(|quota_us| milli_cpus(quota_us, text::number(&read("cpu.cfs_period_us")?)?)),
+    )
 }
 
 /// Parses `cpu.max`: `max 100000` or `250000 100000`, both in microseconds.

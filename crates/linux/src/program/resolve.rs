@@ -68,9 +68,18 @@ impl ResolveError {
 /// # Errors
 /// No file can be executed.
 pub fn resolve(command: &OsStr, search_path: Option<&OsStr>) -> Result<PathBuf, ResolveError> {
+    search(command, search_path, check).map(|(path, ())| path)
+}
+
+/// Returns the first file that `command` may mean and that passes a check, with its result.
+pub(super) fn search<T>(
+    command: &OsStr,
+    search_path: Option<&OsStr>,
+    check: impl Fn(&Path) -> Result<T, ResolveError>,
+) -> Result<(PathBuf, T), ResolveError> {
     if command.as_bytes().contains(&b'/') {
         let path = PathBuf::from(command);
-        return check(&path).map(|()| path);
+        return check(&path).map(|seen| (path, seen));
     }
     let not_found = || ResolveError::NotInPath { command: command.to_owned() };
     if command.is_empty() {
@@ -81,7 +90,7 @@ pub fn resolve(command: &OsStr, search_path: Option<&OsStr>) -> Result<PathBuf, 
         let dir = if dir.is_empty() { b"." } else { dir };
         let path = Path::new(OsStr::from_bytes(dir)).join(command);
         match check(&path) {
-            Ok(()) => return Ok(path),
+            Ok(seen) => return Ok((path, seen)),
             Err(ResolveError::NoSuchFile { .. }) => {}
             Err(error) => obstacle = obstacle.or(Some(error)),
         }
@@ -91,16 +100,34 @@ pub fn resolve(command: &OsStr, search_path: Option<&OsStr>) -> Result<PathBuf, 
 
 /// Checks whether exec would accept this file.
 fn check(path: &Path) -> Result<(), ResolveError> {
-    let path_buf = || path.to_owned();
-    let trouble = |errno: Errno| match errno {
-        Errno::NOENT | Errno::NOTDIR => ResolveError::NoSuchFile { path: path_buf() },
-        Errno::ACCESS => ResolveError::NotExecutable { path: path_buf() },
-        errno => ResolveError::Unknown { path: path_buf(), source: errno.into() },
-    };
-    let meta = rustix::fs::stat(path).map_err(trouble)?;
-    match FileType::from_raw_mode(meta.st_mode) {
-        FileType::Directory => Err(ResolveError::Directory { path: path_buf() }),
-        FileType::RegularFile => rustix::fs::access(path, Access::EXEC_OK).map_err(trouble),
-        _ => Err(ResolveError::NotExecutable { path: path_buf() }),
+    let refused = |errno: Errno| ResolveError::of(path, errno);
+    let meta = rustix::fs::stat(path).map_err(refused)?;
+    ResolveError::by_kind(path, meta.st_mode)?;
+    may_execute(path)
+}
+
+/// Checks whether this user may execute a file. A directory passes that may be entered.
+pub(super) fn may_execute(path: &Path) -> Result<(), ResolveError> {
+    rustix::fs::access(path, Access::EXEC_OK).map_err(|errno| ResolveError::of(path, errno))
+}
+
+impl ResolveError {
+    /// Makes the error for a file at which a call failed.
+    pub(super) fn of(path: &Path, errno: Errno) -> Self {
+        let path = path.to_owned();
+        match errno {
+            Errno::NOENT | Errno::NOTDIR => Self::NoSuchFile { path },
+            Errno::ACCESS => Self::NotExecutable { path },
+            errno => Self::Unknown { path, source: errno.into() },
+        }
+    }
+
+    /// Refuses a file that is not a regular one.
+    pub(super) fn by_kind(path: &Path, mode: u32) -> Result<(), Self> {
+        match FileType::from_raw_mode(mode) {
+            FileType::Directory => Err(Self::Directory { path: path.to_owned() }),
+            FileType::RegularFile => Ok(()),
+            _ => Err(Self::NotExecutable { path: path.to_owned() }),
+        }
     }
 }

@@ -2,6 +2,7 @@
 //!
 //! Youngest process first: programs that people start come after daemons. The search ends when as
 //! many tasks are found as the kernel counts, so that on a machine where little runs it ends early.
+//! One that was cut goes on where it ended.
 
 use super::pins::Processes;
 use crate::process::{self, Pid, Stat, State, Tid};
@@ -9,71 +10,67 @@ use crate::text;
 use std::fs;
 use std::path::Path;
 use std::time::Duration;
-use trimtab_core::place::RunnableTask;
+use trimtab_core::place::{RunnableTask, RunnableTasks};
 use trimtab_core::time::Span;
 
-/// Outcome of a search.
-#[derive(Clone, PartialEq, Eq, Debug, Default)]
-pub struct Running {
-    /// The runnable tasks of other programs that were found.
-    pub tasks: Vec<RunnableTask>,
-    /// Whether the search ended before all processes were examined or `wanted` tasks were found.
-    pub cut: bool,
+/// A search for the runnable tasks of other programs. The caller and kernel threads are not
+/// counted. Of a process with several threads, the threads are examined only if the process has
+/// computed for half of its life.
+#[derive(Debug)]
+pub struct RunningSearch<'a> {
+    proc: &'a Path,
+    /// Processes that were not examined yet.
+    rest: &'a [Pid],
+    /// Threads of the last process that were not examined yet.
+    threads: Vec<(Pid, Tid)>,
+    found: RunnableTasks,
 }
 
-/// Searches for at most `wanted` runnable tasks, as long as `go_on` agrees, which is called before
-/// each task. The caller and kernel threads are not counted. Of a process with several threads, the
-/// threads are examined only if the process has computed for half of its life.
-pub fn running(
-    proc: &Path,
-    processes: &Processes,
-    wanted: usize,
-    mut go_on: impl FnMut() -> bool,
-) -> Running {
-    let now = super::since_boot();
-    let own = Pid::own();
-    let mut found = Running::default();
-    for pid in processes.youngest_first.iter().copied().filter(|pid| *pid != own) {
-        if found.tasks.len() >= wanted {
-            return found;
+impl<'a> RunningSearch<'a> {
+    /// Makes a search among these processes, in which nothing was examined yet.
+    pub fn new(proc: &'a Path, processes: &'a Processes) -> Self {
+        let (rest, found) = (&processes.youngest_first[..], RunnableTasks { found: Vec::new(), cut: true });
+        Self { proc, rest, threads: Vec::new(), found }
+    }
+
+    /// Searches until `wanted` tasks are known, as long as `may_go_on` agrees, which is called
+    /// before each task. Returns all that were found until now.
+    pub fn go_on(&mut self, wanted: usize, mut may_go_on: impl FnMut() -> bool) -> &RunnableTasks {
+        let (now, own) = (super::since_boot(), Pid::own());
+        self.found.cut = false;
+        while self.found.found.len() < wanted && !(self.rest.is_empty() && self.threads.is_empty()) {
+            if !may_go_on() {
+                self.found.cut = true;
+                break;
+            }
+            match self.threads.pop() {
+                Some((pid, tid)) => self.examine_thread(pid, tid, now),
+                None => self.examine_next(own, now),
+            }
         }
-        if !go_on() {
-            found.cut = true;
-            return found;
-        }
-        let Ok(stat) = process::stat(proc, pid) else { continue };
-        if stat.kernel_thread {
-            continue;
-        }
+        &self.found
+    }
+
+    /// Examines the next process, or notes its threads.
+    fn examine_next(&mut self, own: Pid, now: Duration) {
+        let Some((&pid, rest)) = self.rest.split_first() else { return };
+        self.rest = rest;
+        let Some(stat) = process::stat(self.proc, pid).ok().filter(|stat| pid != own && !stat.kernel_thread)
+        else {
+            return;
+        };
         if stat.threads <= 1 {
-            found.tasks.extend(runnable(&stat, now));
+            self.found.found.extend(runnable(&stat, now));
         } else if 2 * stat.cpu_time() >= stat.start.age(now) {
-            examine_threads(proc, pid, now, wanted, &mut found, &mut go_on);
+            let entries = fs::read_dir(self.proc.join(format!("{pid}/task"))).into_iter().flatten().flatten();
+            let numbers = entries.filter_map(|entry| entry.file_name().to_str()?.parse().ok());
+            self.threads.extend(numbers.map(|number| (pid, Tid(number))));
         }
     }
-    found
-}
 
-/// Adds the runnable threads of a process.
-fn examine_threads(
-    proc: &Path,
-    pid: Pid,
-    now: Duration,
-    wanted: usize,
-    found: &mut Running,
-    go_on: &mut impl FnMut() -> bool,
-) {
-    let Ok(entries) = fs::read_dir(proc.join(format!("{pid}/task"))) else { return };
-    for tid in entries.flatten().filter_map(|entry| entry.file_name().to_str()?.parse().ok()).map(Tid) {
-        if found.tasks.len() >= wanted {
-            return;
-        }
-        if !go_on() {
-            found.cut = true;
-            return;
-        }
-        let line = text::read(&proc.join(format!("{pid}/task/{tid}/stat"))).unwrap_or_default();
-        found.tasks.extend(Stat::parse(&line).ok().and_then(|stat| runnable(&stat, now)));
+    fn examine_thread(&mut self, pid: Pid, tid: Tid, now: Duration) {
+        let line = text::read(&self.proc.join(format!("{pid}/task/{tid}/stat"))).unwrap_or_default();
+        self.found.found.extend(Stat::parse(&line).ok().and_then(|stat| runnable(&stat, now)));
     }
 }
 
@@ -96,23 +93,79 @@ mod tests {
         let (begin, proc) = (std::time::Instant::now(), Path::new("/proc"));
         let found = loop {
             // The youngest process is the shell; it is runnable all the time.
-            let found = running(proc, &Processes::list(proc).unwrap(), 1, || true);
-            if !found.tasks.is_empty() || begin.elapsed() > Duration::from_secs(20) {
+            let processes = Processes::list(proc).unwrap();
+            let found = RunningSearch::new(proc, &processes).go_on(1, || true).clone();
+            if !found.found.is_empty() || begin.elapsed() > Duration::from_secs(20) {
                 break found;
             }
         };
         spin.kill().unwrap();
         spin.wait().unwrap();
-        assert_eq!((found.tasks.len(), found.cut), (1, false));
+        assert_eq!((found.found.len(), found.cut), (1, false));
     }
 
     #[test]
     fn a_search_that_may_not_go_on_says_so() {
         let proc = Path::new("/proc");
         let processes = Processes::list(proc).unwrap();
-        let found = running(proc, &processes, 1, || false);
-        assert_eq!(found, Running { tasks: Vec::new(), cut: true });
+        let found = RunningSearch::new(proc, &processes).go_on(1, || false).clone();
+        assert_eq!(found, RunnableTasks { found: Vec::new(), cut: true });
         // Processes that are gone are passed over.
-        assert_eq!(running(Path::new("/no/such/folder"), &processes, 1, || true), Running::default());
+        let mut gone = RunningSearch::new(Path::new("/no/such/folder"), &processes);
+        assert_eq!(*gone.go_on(1, || true), RunnableTasks::default());
+    }
+
+    /// Writes a process that has computed for all of its life, with one runnable thread of two.
+    fn computes(proc: &Path, pid: u32) {
+        let ticks = (super::super::since_boot().as_millis() / 10).to_string();
+        let cpu = pid.to_string();
+        // The numbers of the fields are those of proc(5).
+        let line = |state: &str| {
+            let field = |number| match number {
+                3 => state,
+                14 => &ticks,
+                20 => "2",
+                39 => &cpu,
+                _ => "1",
+            };
+            format!("{pid} (x) {}\n", (3..=39).map(field).collect::<Vec<_>>().join(" "))
+        };
+        let folder = proc.join(pid.to_string());
+        for (tid, state) in [(pid, "R"), (pid + 1, "S")] {
+            let thread = folder.join(format!("task/{tid}"));
+            fs::create_dir_all(&thread).unwrap();
+            fs::write(thread.join("stat"), line(state)).unwrap();
+        }
+        fs::write(folder.join("stat"), line("S")).unwrap();
+    }
+
+    #[test]
+    fn a_search_that_is_cut_anywhere_finds_each_task_once_when_it_goes_on() {
+        let root = tempfile::tempdir().unwrap();
+        let pids = [4_000_010, 4_000_020, 4_000_030];
+        pids.iter().for_each(|&pid| computes(root.path(), pid));
+        let processes = Processes::list(root.path()).unwrap();
+        for step in 1..=10 {
+            let mut search = RunningSearch::new(root.path(), &processes);
+            let mut found = RunnableTasks { found: Vec::new(), cut: true };
+            let mut parts = 0;
+            while found.cut {
+                let mut examined = 0;
+                let go_on = || {
+                    examined += 1;
+                    examined <= step
+                };
+                found = search.go_on(9, go_on).clone();
+                parts += 1;
+            }
+            let cpus: Vec<u32> = found.found.iter().map(|task| task.cpu.0).collect();
+            // Youngest first: each task last ran on the CPU of its number.
+            assert_eq!(cpus, [4_000_030, 4_000_020, 4_000_010], "{step}");
+            // Three processes, and their six threads.
+            assert_eq!(parts, 9_u32.div_ceil(step), "{step}");
+        }
+        let mut search = RunningSearch::new(root.path(), &processes);
+        assert_eq!(search.go_on(1, || true).found.len(), 1, "no more are wanted");
+        assert_eq!(search.go_on(2, || true).found.len(), 2);
     }
 }

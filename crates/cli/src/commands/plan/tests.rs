@@ -14,6 +14,7 @@ use trimtab_core::setting::Setting;
 use trimtab_hold::reserve::ReserveOptions;
 use trimtab_launch::facts::Answers;
 use trimtab_linux::ledger::Held;
+use trimtab_linux::program::resolve;
 
 /// Options; each line is absent or has one of its values, which may be several options. `@` is a
 /// folder of the launch's own.
@@ -267,6 +268,7 @@ fn run_decides(world: &World, args: &RunArgs, known: OfPlan) -> Result<(Option<H
     let outputs = watch.map(|_| Outputs::open(&args.run)).transpose().map_err(|error| error.to_string())?;
     let survey = Some(args.place.survey);
     let mut facts = facts::facts(world, &situation, program.as_ref(), &args.command, survey, None);
+    facts::look_for_libraries(&request, &mut facts);
     facts.build = gather::build_facts(world, &request, program.as_ref());
     facts.answers = known.answers;
     facts.meetings = outputs.and_then(|outputs| outputs.sync_page()).map(|own| known.meetings.unwrap_or(own));

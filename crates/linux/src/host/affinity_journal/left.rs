@@ -7,7 +7,7 @@ use crate::process::{self, Pid, StartTime, Tid};
 use crate::sys::affinity;
 use crate::sys::lock::{LockKind, try_lock};
 use crate::text;
-use rustix::fs::{AtFlags, Mode, OFlags, RawDir, fstat, openat, statat, unlinkat};
+use rustix::fs::{AtFlags, RawDir, fstat, statat, unlinkat};
 use rustix::io::Errno;
 use rustix::process::geteuid;
 use std::cell::LazyCell;
@@ -26,6 +26,8 @@ const RECORDS_MAX: usize = 4_096;
 const PASSES_MAX: u32 = 8;
 /// Maximal number of names that are listed. Chosen.
 const LISTED_MAX: usize = 65_536;
+/// Room for the names of one call: more than a thousand, as programs leave in `/dev/shm`.
+const LIST_BYTES: usize = 64 << 10;
 
 /// A record that was found, with its outcome.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -97,14 +99,22 @@ fn restore_in(
     proc: &Path,
     only: Option<Pid>,
 ) -> Result<Vec<LeftBehind>, JournalError> {
-    let of_root = location.of_root().and_then(|path| shared.of_root(path));
+    let of_root = location.of_root().and_then(|path| shared.opened_of_root(path));
     let namespace = LazyCell::new(|| namespace(proc));
     let mut ends = Vec::new();
-    for folder in of_root.iter().chain([&shared]) {
-        for process in list(folder, proc)? {
+    let mut restore = |folder: &Folder, found: Vec<(Pid, StartTime)>| {
+        for process in found {
             ends.extend(restore_one(folder, proc, *namespace, process, only));
         }
+    };
+    if let Some(folder) = of_root {
+        let found = list(&folder, proc);
+        // Most of the time it is empty, and then its owner does not matter.
+        if !found.as_ref().is_ok_and(Vec::is_empty) && folder.is_roots_alone() {
+            restore(&folder, found?);
+        }
     }
+    restore(&shared, list(&shared, proc)?);
     ends.sort_by_key(|end| end.pid);
     Ok(ends)
 }
@@ -114,10 +124,9 @@ fn restore_in(
 /// the processes: names made by other users never prevent that a record is found.
 fn list(folder: &Folder, proc: &Path) -> Result<Vec<(Pid, StartTime)>, JournalError> {
     let failed = |error| folder.failed("listing", "", error);
-    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
-    let list = openat(&*folder.directory, ".", flags, Mode::empty()).map_err(failed)?;
-    let mut buffer = [MaybeUninit::uninit(); 16 << 10];
-    let mut entries = RawDir::new(&list, &mut buffer);
+    let list = folder.directory.list().map_err(failed)?;
+    let mut buffer = [MaybeUninit::uninit(); LIST_BYTES];
+    let mut entries = RawDir::new(list.as_fd(), &mut buffer);
     let (mut found, mut names) = (Vec::new(), 0);
     let euid = LazyCell::new(|| geteuid().as_raw());
     while let Some(entry) = entries.next() {

@@ -29,6 +29,7 @@ pub use guard::{Guard, GuardError, stand};
 pub use left::{LeftBehind, LeftEnd, restore_beside, restore_left_behind};
 pub use lines::{Entry, Header, Lines};
 
+use crate::ledger::directory::OpenDirectory;
 use crate::ledger::place::Scratch;
 use crate::ledger::{LedgerError, Location};
 use crate::process::{self, Pid, StartTime, Tid};
@@ -127,7 +128,7 @@ pub struct AffinityJournal {
 /// A folder of records.
 #[derive(Clone, Debug)]
 struct Folder {
-    directory: Arc<OwnedFd>,
+    directory: Arc<OpenDirectory>,
     path: PathBuf,
     stem: String,
 }
@@ -152,11 +153,18 @@ impl Folder {
 
     /// Opens root's own folder, if it exists and only root can make files in it.
     fn of_root(&self, path: &Path) -> Option<Self> {
-        let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-        let directory = openat(CWD, path, flags, Mode::empty()).ok()?;
-        let stat = fstat(&directory).ok()?;
-        let fit = stat.st_uid == 0 && stat.st_mode & 0o022 == 0;
-        fit.then(|| Self { directory: Arc::new(directory), path: path.to_owned(), stem: self.stem.clone() })
+        self.opened_of_root(path).filter(Self::is_roots_alone)
+    }
+
+    /// Opens root's own folder, whatever its owner is.
+    fn opened_of_root(&self, path: &Path) -> Option<Self> {
+        let directory = OpenDirectory::open(path, OFlags::NOFOLLOW).ok()?;
+        Some(Self { directory: Arc::new(directory), path: path.to_owned(), stem: self.stem.clone() })
+    }
+
+    /// Returns whether only root can make files in it.
+    fn is_roots_alone(&self) -> bool {
+        fstat(&*self.directory).is_ok_and(|stat| stat.st_uid == 0 && stat.st_mode & 0o022 == 0)
     }
 
     /// Opens root's own folder, and makes it if it does not exist.
