@@ -76,6 +76,60 @@ fn a_number_of_each_thread_is_set_for_the_calling_one() {
 }
 
 #[test]
+fn blis_is_bounded_if_it_says_that_each_thread_has_a_number() {
+    let bounded = ["4 8", "8 8", "4,1,1 8 4 8", "2,2 8 4", "77:4 8", "4 8", "3 3 4,1,1 3"];
+    let own = ["8 8", "8 8", "8,8,8 8 8 8", "8,8 8 8", "77:8 8", "8 8"];
+    for (flag, sizes, is_counted) in [
+        ("-DBLIS=1", bounded.as_slice(), true),
+        ("-DBLIS=0", &[&own[..], &["3 3 3,3,3 3"]].concat(), false),
+        ("-DBLIS=2", &[&own[..], &["3 3 8,8,8 3"]].concat(), false),
+    ] {
+        let Some(linked) = BlasProgram::of("gcc", &[flag]) else { return };
+        let steps = [
+            (4, "one number"),
+            (16, "one number"),
+            (4, "pool number pause one number"),
+            (4, "team number one"),
+            (4, "solve number"),
+            (4, "jump one number"),
+            (4, "set one number pool number"),
+        ];
+        for ((cores, steps), sizes) in steps.into_iter().zip(sizes) {
+            let hold = Hold::of(cores, Rule::Unnumbered);
+            assert_eq!(linked.run(&hold, steps), *sizes, "{flag} {steps}");
+            let is_team = |steps: &str| steps.starts_with("team");
+            assert_eq!(hold.content().sums().teams > 0, is_counted || is_team(steps), "{flag} {steps}");
+        }
+    }
+}
+
+/// BLIS with OpenMP ends the program if a team is smaller than the number that it stated, unless it
+/// has one thread.
+#[test]
+fn debians_blis_computes_in_two_threads_at_once() {
+    for kind in ["openmp", "pthread"] {
+        let path = format!("/usr/lib/x86_64-linux-gnu/blis-{kind}");
+        if !Path::new(&path).join("libblis.so.4").exists() {
+            skip(&format!("Debian's BLIS ({kind}) is not installed: libblis4-{kind}"));
+            continue;
+        }
+        let (search, run) = (format!("-L{path}"), format!("-Wl,-rpath,{path}"));
+        let flags = ["-O1", "-pthread", &search, "-l:libblis.so.4", &run];
+        let Some(program) = HostProgram::built("gcc", "products.c", &flags) else { return };
+        for rule in Rule::ALL {
+            for cores in [2, 3] {
+                let hold = Hold::of(cores, rule);
+                let mut command = hold.command(&program, "");
+                command.env("BLIS_NUM_THREADS", "4");
+                assert_eq!(finish(command.spawn().unwrap()), "300 300", "{kind} {rule:?}");
+                // Debian has version 0.9, with one number for the process: its calls are no teams.
+                assert_eq!(hold.content().sums().bounded, 0, "{kind} {rule:?}");
+            }
+        }
+    }
+}
+
+#[test]
 fn two_processes_share_the_cores_by_their_calls() {
     let Some(linked) = BlasProgram::of("gcc", &[]) else { return };
     let Some(other) = HostProgram::built("gcc", "budget.c", &["-O1", "-fopenmp"]) else { return };
@@ -122,7 +176,7 @@ fn a_process_that_is_killed_in_a_call_does_not_count() {
 
 #[test]
 fn calls_without_a_budget_reach_the_library_unchanged() {
-    for flags in [[].as_slice(), &["-DMKL"]] {
+    for flags in [[].as_slice(), &["-DMKL"], &["-DBLIS=0"], &["-DBLIS=1"], &["-DBLIS=2"]] {
         let Some(linked) = BlasProgram::of("gcc", flags) else { return };
         let hold = Hold::of(2, Rule::All);
         let mut command = hold.command(&linked.program, "one pool team solve number");
