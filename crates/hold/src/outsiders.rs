@@ -38,7 +38,8 @@ impl Outsiders {
             {
                 continue;
             }
-            let masks = if is_one { mask(pid.main_thread()).into_iter().collect() } else { wanting(room, stat) };
+            let masks =
+                if is_one { mask(pid.main_thread()).into_iter().collect() } else { wanting(room, stat) };
             let is_member = |hold: &Hold| is_part(&proc, room.ledger, pid, hold, holds);
             if !masks.is_empty() && !holds.iter().any(is_member) {
                 masks.into_iter().for_each(|mask| found.add(mask));
@@ -73,9 +74,8 @@ fn mask(tid: Tid) -> Option<CpuSet> {
 fn wanting(room: &HoldRoom<'_>, stat: &Stat) -> Vec<CpuSet> {
     let (proc, pid) = (room.world.proc(), Pid(stat.id));
     let threads = process::threads(&proc, pid).unwrap_or_default().into_iter();
-    let wants = |tid: &Tid| {
-        process::thread_stat(&proc, pid, *tid).is_ok_and(|stat| stat.state == State::Running)
-    };
+    let wants =
+        |tid: &Tid| process::thread_stat(&proc, pid, *tid).is_ok_and(|stat| stat.state == State::Running);
     threads.filter(wants).filter_map(mask).collect()
 }
 

@@ -405,7 +405,9 @@ mod tests {
         ] {
             let proc = tempfile::tempdir().unwrap();
             std::fs::create_dir(proc.path().join("self")).unwrap();
-            let mounts = format!("proc /proc proc rw,hidepid=1 0 0\nproc /proc proc {options} 0 0\nproc /a/proc proc rw,hidepid=2 0 0\n");
+            let mounts = format!(
+                "proc /proc proc rw,hidepid=1 0 0\nproc /proc proc {options} 0 0\nproc /a/proc proc rw,hidepid=2 0 0\n"
+            );
             std::fs::write(proc.path().join("self/mounts"), mounts).unwrap();
             assert_eq!(has_hidepid(proc.path()), hides, "{options}");
         }

@@ -143,7 +143,9 @@ fn the_core_that_is_given_back_is_one_that_the_program_may_use() {
         eventually_within(STEP, "it has both cores", || used(run.pid()) == both);
         let _other = Other::of(&python, STRANGERS[0], &[bound]);
         let left = BTreeSet::from([left]);
-        eventually_within(STEP, "it has the other core", || held(&sandbox) == left && used(run.pid()) == left);
+        eventually_within(STEP, "it has the other core", || {
+            held(&sandbox) == left && used(run.pid()) == left
+        });
     }
 }
 
