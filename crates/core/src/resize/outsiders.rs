@@ -44,8 +44,8 @@ pub struct OutsiderCores {
     pub cpus: CpuSet,
 }
 
-/// Returns the cores for outsiders. `outside` is the CPUs outside of all holds, of which whole
-/// cores count; `hold` is the CPUs of the hold, and `kept` those that it cannot give back.
+/// Returns the cores for outsiders. `outside` is the CPUs outside of all holds, `hold` those of the
+/// hold, and `kept` those that it cannot give back. Only whole cores count.
 ///
 /// # Examples
 /// ```
@@ -76,8 +76,10 @@ pub fn outsider_cores(
     for (_, part) in cores_of(machine, outside).into_iter().filter(whole) {
         found.spare += usize::from(!seats.enter(part));
     }
-    // The last core first: the first ones are near to those of the start, more often than not.
-    for (_, part) in cores_of(machine, hold).into_iter().rev().filter(|(_, part)| !part.intersects(kept)) {
+    // The last core first: the first ones are near to those of the start, more often than not. A
+    // part of a core would not be a whole one outside of the hold.
+    let ours = cores_of(machine, hold).into_iter().rev().filter(whole);
+    for (_, part) in ours.filter(|(_, part)| !part.intersects(kept)) {
         if seats.enter(part.clone()) {
             found.lacking += 1;
             found.cpus = found.cpus.union(&part);
@@ -177,7 +179,8 @@ mod tests {
         assert_eq!(of("", "0-7", "0-1", &[("0-1", 1)]), (0, 0, String::new()), "held inside");
         assert_eq!(of("6-7", "0-5", "", &[("0-5", 1)]), (1, 1, "4-5".to_owned()), "not for its mask");
         assert_eq!(of("6-7", "0-5", "", &[("0-7", 1)]), (0, 0, String::new()), "there is one for it");
-        assert_eq!(of("7", "0-5", "", &[("7", 1)]), (0, 0, String::new()), "half a core");
+        assert_eq!(of("7", "0-5", "", &[("7", 1)]), (0, 0, String::new()), "half a core outside");
+        assert_eq!(of("", "0-6", "", &[("0-7", 9)]), (0, 3, "0-5".to_owned()), "half a core of the hold");
         // The free one has the core that the bound one needs, and changes its place.
         assert_eq!(of("4-7", "0-3", "", &[("4-7", 1), ("4-5", 1)]), (0, 0, String::new()));
         assert_eq!(of("4-7", "0-3", "", &[("0-1,4-7", 2), ("4-5", 1)]), (0, 1, "0-1".to_owned()));
