@@ -150,8 +150,8 @@ pub(crate) fn change(
 }
 
 /// Returns the size of a hold that gives cores back to programs outside of all holds, at least
-/// `least`, and the CPUs that it keeps. Called with the right to plan: other holds that yield to the
-/// same programs give cores back before this one, or after it.
+/// `least`, and the CPUs that it keeps. Called with the right to plan: other holds that yield to
+/// the same programs give cores back before this one, or after it.
 fn yielded(
     room: &HoldRoom<'_>,
     outsiders: &Outsiders,

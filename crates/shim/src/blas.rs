@@ -2,9 +2,9 @@
 //!
 //! Problem: OpenBLAS and MKL use as many threads in each call as the machine has CPUs, and BLIS as
 //! many as its variables state, whichever thread or process calls: members of an OpenMP team,
-//! workers of a pool, workers of a test runner. Idea: interpose the functions that use several threads (`names`). The calling thread
-//! opens a team: the budget grants its size, the library is told that number, and gets its own
-//! number back after the call (`control`).
+//! workers of a pool, workers of a test runner. Idea: interpose the functions that use several
+//! threads (`names`). The calling thread opens a team: the budget grants its size, the library is
+//! told that number, and gets its own number back after the call (`control`).
 //!
 //! The functions are exports of `libtrimtab_shim_blas.so`, which is loaded in place of this library
 //! if there is a budget. A program asks for them by name, finds out whether it has a BLAS (a weak

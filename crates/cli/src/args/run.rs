@@ -297,8 +297,8 @@ pub struct RunOnly {
           hide_short_help = true, help_heading = PLACEMENT)]
     pub grow: Option<GrowMost>,
     /// With --grow: give cores beyond those of the start back to programs that trimtab did not
-    /// start, too: to those of these users, by name or number (ann,www-data), of all users (all), or
-    /// to none (runs).
+    /// start, too: to those of these users, by name or number (ann,www-data), of all users (all),
+    /// or to none (runs).
     ///
     /// Runs that wait always get cores back. Other programs do not ask: they share the CPUs of the
     /// run. With this option the run gives back the cores that threads of such programs have lacked

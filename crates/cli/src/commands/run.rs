@@ -289,7 +289,8 @@ impl Launch<'_> {
     }
 
     /// Returns the programs outside of holds to which the run gives cores back, their users by
-    /// number. Faults of the option are refused under `--strict`, those of the site's rule are told.
+    /// number. Faults of the option are refused under `--strict`, those of the site's rule are
+    /// told.
     fn yield_to(&self, level: Level, private: Option<&str>) -> Result<YieldTo, Exit> {
         let is_asked = self.args.run.yield_to.is_some();
         let mut to = self.request.yield_to.clone();

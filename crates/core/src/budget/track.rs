@@ -23,7 +23,8 @@ pub const USE_NS_MIN: u64 = 8_000_000;
 ///
 /// let mut track = Track::new(7);
 /// let between_teams = State { computing: 0, wants: 4, teams: 7 };
-/// let mut demanded = |state, cpu_ns, at_ns| demand(&track.observe(state, cpu_ns, at_ns, || false), 4);
+/// let mut demanded =
+///     |state, cpu_ns, at_ns| demand(&track.observe(state, cpu_ns, at_ns, || false), 4);
 /// assert_eq!(demanded(between_teams, 500, 1), 1, "its CPU time is not known yet");
 /// assert_eq!(demanded(between_teams, 500, 1 + USE_NS_MIN), 0, "it waits");
 /// assert_eq!(demanded(State { teams: 8, ..between_teams }, 500, 2 + USE_NS_MIN), 4, "it goes on");

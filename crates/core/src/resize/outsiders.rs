@@ -56,7 +56,7 @@ pub struct OutsiderCores {
 /// let set = |cpus: &str| cpus.parse().unwrap();
 /// let two = Outsider { mask: set("0-3"), threads: 2 };
 /// let found = outsider_cores(&machine, &set("3"), &set("0-2"), &set("0"), &[two]);
-/// assert_eq!((found.lacking, found.cpus, found.spare), (1, set("2"), 0), "one of them has core 3");
+/// assert_eq!((found.lacking, found.cpus, found.spare), (1, set("2"), 0), "one has core 3");
 ///
 /// // The hold has no core that this thread may use.
 /// let bound = Outsider { mask: set("3"), threads: 2 };

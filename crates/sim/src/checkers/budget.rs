@@ -11,8 +11,8 @@
 //!   back what they borrowed with their next teams. Teams that opened before keep their sizes until
 //!   they end.
 //!
-//! The 10 ms are the promise of [`trimtab_core::budget`]; the rest is the division of cores, counted
-//! here from the sizes of teams alone.
+//! The 10 ms are the promise of [`trimtab_core::budget`]; the rest is the division of cores,
+//! counted here from the sizes of teams alone.
 
 use super::{Checker, Invariant, Scene, Terms, ThreadKey, ViolationLog};
 use crate::world::BudgetView;

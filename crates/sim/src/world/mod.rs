@@ -8,8 +8,8 @@
 //!
 //! Properties: equal model, kernel, programs and seed give equal runs. Time on CPUs adds up to the
 //! time that CPUs were busy. A thread does exactly the work that it was given. An event costs the
-//! logarithm of the number of CPUs and threads, and allocates nothing; the start of a team in a hold
-//! costs an observation of the hold's processes.
+//! logarithm of the number of CPUs and threads, and allocates nothing; the start of a team in a
+//! hold costs an observation of the hold's processes.
 //!
 //! Left out: interrupts, the balancer's own cost, waits for I/O.
 //!
@@ -21,7 +21,8 @@
 //! - `spawn`: programs start, threads start and end.
 //! - `running`: threads on and off CPUs.
 //! - `waiting`: phases, barriers, sleep.
-//! - `regions`: regions of processes with teams, whose sizes the budgets of holds (`budgets`) bound.
+//! - `regions`: regions of processes with teams, whose sizes the budgets of holds (`budgets`)
+//!   bound.
 //! - `control`: actions of a host or a scenario on a running world.
 //! - `view`: the view of a world from outside.
 
