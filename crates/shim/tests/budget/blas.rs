@@ -103,32 +103,6 @@ fn blis_is_bounded_if_it_says_that_each_thread_has_a_number() {
     }
 }
 
-/// BLIS with OpenMP ends the program if a team is smaller than the number that it stated, unless it
-/// has one thread.
-#[test]
-fn debians_blis_computes_in_two_threads_at_once() {
-    for kind in ["openmp", "pthread"] {
-        let path = format!("/usr/lib/x86_64-linux-gnu/blis-{kind}");
-        if !Path::new(&path).join("libblis.so.4").exists() {
-            skip(&format!("Debian's BLIS ({kind}) is not installed: libblis4-{kind}"));
-            continue;
-        }
-        let (search, run) = (format!("-L{path}"), format!("-Wl,-rpath,{path}"));
-        let flags = ["-O1", "-pthread", &search, "-l:libblis.so.4", &run];
-        let Some(program) = HostProgram::built("gcc", "products.c", &flags) else { return };
-        for rule in Rule::ALL {
-            for cores in [2, 3] {
-                let hold = Hold::of(cores, rule);
-                let mut command = hold.command(&program, "");
-                command.env("BLIS_NUM_THREADS", "4");
-                assert_eq!(finish(command.spawn().unwrap()), "300 300", "{kind} {rule:?}");
-                // Debian has version 0.9, with one number for the process: its calls are no teams.
-                assert_eq!(hold.content().sums().bounded, 0, "{kind} {rule:?}");
-            }
-        }
-    }
-}
-
 #[test]
 fn two_processes_share_the_cores_by_their_calls() {
     let Some(linked) = BlasProgram::of("gcc", &[]) else { return };

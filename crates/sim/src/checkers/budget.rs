@@ -10,6 +10,9 @@
 //!   at most as many threads together as the hold has cores, or one for each process: others give
 //!   back what they borrowed with their next teams. Teams that opened before keep their sizes until
 //!   they end.
+//! - A process that gets no CPU for some milliseconds in a region, while its initial thread sleeps
+//!   at the barrier, is taken for one that waits, and counts as back from a pause 10 ms later. A
+//!   thread of it must have waited for a CPU then.
 //!
 //! The 10 ms are the promise of [`trimtab_core::budget`]; the rest is the division of cores,
 //! counted here from the sizes of teams alone.
@@ -31,7 +34,7 @@ pub(crate) struct BudgetChecker {
 }
 
 impl Checker for BudgetChecker {
-    fn inspect(&mut self, _terms: &Terms, _before: &Scene, now: &Scene, found: &mut ViolationLog) {
+    fn inspect(&mut self, _terms: &Terms, before: &Scene, now: &Scene, found: &mut ViolationLog) {
         let mut holds: BTreeMap<u32, Vec<(usize, BudgetView)>> = BTreeMap::new();
         for (at, program) in now.programs.iter().enumerate() {
             if let Some(budget) = program.budget {
@@ -46,6 +49,7 @@ impl Checker for BudgetChecker {
                 *known = (places, now.at);
             }
             parts(processes, known.1, found);
+            passed_over(processes, before, now, found);
             sum(*hold, processes, found);
         }
     }
@@ -68,9 +72,22 @@ fn parts(processes: &[(usize, BudgetView)], since: Moment, found: &mut Violation
     }
 }
 
+/// Checks that only processes that got no CPU were taken for waiting ones within a region.
+fn passed_over(processes: &[(usize, BudgetView)], before: &Scene, now: &Scene, found: &mut ViolationLog) {
+    for (program, _) in processes.iter().filter(|(_, process)| process.passed_over > before.at) {
+        let of = now.since(before).filter(|(_, thread)| thread.program == *program);
+        let waited: Span = of.map(|(then, thread)| thread.wait.less(then.wait)).sum();
+        if waited == Span::ZERO {
+            let text = "is taken for a process that waits, and its threads compute".to_owned();
+            found.add(Invariant::Budget, Some(ThreadKey { program: *program, rank: 0 }), text);
+        }
+    }
+}
+
 /// Checks that cores are not divided twice.
 fn sum(hold: u32, processes: &[(usize, BudgetView)], found: &mut ViolationLog) {
-    let Some(last) = processes.iter().map(|(_, process)| process.came).max() else { return };
+    let came = processes.iter().map(|(_, process)| process.came.max(process.passed_over));
+    let Some(last) = came.max() else { return };
     let later = processes.iter().filter(|(_, process)| process.opened >= last + RETURN_MAX);
     let (mut threads, mut cores) = (0, 0);
     for (_, process) in later {

@@ -385,6 +385,7 @@ fn teams_that_take_cores_of_others_are_caught() {
     let broken = [Invariant::Budget];
     assert_eq!(budget(|view, _| view.size = 5), broken, "more than it asks for");
     assert_eq!(budget(|view, at| view.size -= u32::from(at == 1)), broken, "less than half of the cores");
+    assert_eq!(budget(|view, _| view.passed_over = view.opened + Span::from_ms(1_000_000)), broken);
     // What the first one borrowed does not come back.
     assert_eq!(budget(|view, _| (view.size, view.came) = (4, Moment(0))), broken);
 }

@@ -36,6 +36,9 @@ struct BudgetSlot {
     next: u64,
     /// By slot: the process that was observed there, and its track.
     tracks: Vec<(usize, Track)>,
+    /// Last time at which another process took it for one that waits while its team was open, ns: it
+    /// had got no CPU for some milliseconds.
+    passed_over: u64,
 }
 
 /// Process of a hold, as another process observes it.
@@ -64,6 +67,13 @@ impl Budgets {
     /// Returns the processes that have or had a slot.
     pub(super) fn programs(&self, hold: u32) -> impl Iterator<Item = usize> + '_ {
         self.0.get(&hold).into_iter().flat_map(|budget| budget.slots.iter().map(|slot| slot.program))
+    }
+
+    /// Returns when another process last took this one for one that waits while its team was open,
+    /// ns; 0 if none did.
+    pub(super) fn passed_over(&self, hold: u32, program: usize) -> u64 {
+        let mut slots = self.0.get(&hold).into_iter().flat_map(|budget| &budget.slots);
+        slots.find(|slot| slot.program == program).map_or(0, |slot| slot.passed_over)
     }
 
     /// Returns whether a process would examine the others if it opened a team now.
@@ -112,7 +122,8 @@ impl HoldBudget {
         if let Some(own) = self.slots.iter().position(|slot| slot.program == program) {
             return own;
         }
-        let new = BudgetSlot { program, state: State::default(), share: 1, next: 0, tracks: Vec::new() };
+        let state = State::default();
+        let new = BudgetSlot { program, state, share: 1, next: 0, tracks: Vec::new(), passed_over: 0 };
         let ended = |slot: &BudgetSlot| alive.iter().all(|process| process.program != slot.program);
         match self.slots.iter().position(ended) {
             Some(at) => {
@@ -144,6 +155,11 @@ impl HoldBudget {
                 let observed = tracks[at].1.observe(slot.state, process.cpu_ns, now + 1, || process.is_ready);
                 demand(&observed, cores)
             }));
+        }
+        for (slot, _) in self.slots.iter_mut().zip(&demands).filter(|(_, demand)| **demand == 0) {
+            if slot.state.computing > 0 {
+                slot.passed_over = now;
+            }
         }
         let (before, after) = (demands[..own].iter().copied(), demands[own + 1..].iter().copied());
         let slot = &mut self.slots[own];

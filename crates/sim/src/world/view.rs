@@ -115,6 +115,8 @@ pub struct BudgetView {
     pub opened: Moment,
     /// When it started, or its last pause ended.
     pub came: Moment,
+    /// When another process last took it for one that waits while its team was open.
+    pub passed_over: Moment,
 }
 
 impl<P: Progress> World<P> {
@@ -125,7 +127,7 @@ impl<P: Progress> World<P> {
 
     /// Returns the programs, in the order in which they were added.
     pub fn programs(&self) -> impl Iterator<Item = ProgramView> + '_ {
-        self.agenda.iter().map(|started| ProgramView {
+        self.agenda.iter().enumerate().map(|(at, started)| ProgramView {
             name: started.program.name.clone(),
             start: started.program.start,
             ended: started.ended.map(Moment),
@@ -133,11 +135,11 @@ impl<P: Progress> World<P> {
             alive: started.alive,
             born: started.born,
             stopped: started.stopped,
-            budget: self.budget(started),
+            budget: self.budget(at, started),
         })
     }
 
-    fn budget(&self, started: &AddedProgram) -> Option<BudgetView> {
+    fn budget(&self, at: usize, started: &AddedProgram) -> Option<BudgetView> {
         let Body::Teams { hold: Some(hold), .. } = started.program.body else { return None };
         (started.begun && started.ended.is_none()).then(|| BudgetView {
             hold,
@@ -146,6 +148,7 @@ impl<P: Progress> World<P> {
             size: started.regions.size,
             opened: Moment(started.regions.opened),
             came: Moment(started.regions.came),
+            passed_over: Moment(self.budgets.passed_over(hold, at)),
         })
     }
 

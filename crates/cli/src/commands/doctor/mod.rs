@@ -18,6 +18,7 @@ use trimtab_linux::ledger::{Ledger, LedgerView};
 use trimtab_linux::limits::{Limiter, Limits};
 use trimtab_linux::memory::{self, Cause, SystemHugePages, system_huge_pages};
 use trimtab_linux::perf::Why;
+use trimtab_linux::process;
 use trimtab_linux::sys::mempolicy;
 
 /// Schema of the JSON document.
