@@ -26,15 +26,24 @@ use trimtab_core::time::{Moment, Span};
 const RETURN_MAX: Span = Span::from_ms(10);
 /// Time for which a process uses its last examination of the others.
 const EXAMINATION_SPAN: Span = Span::from_ms(1);
+/// Time in which a thread of a process that is passed over must have waited for a CPU: 8 ms for
+/// which a reading of its CPU time is used, and an eighth of the time between two readings, for
+/// which it may have computed before the last one. Chosen for teams and pauses of two seconds.
+const READING_SPAN: Span = Span::from_ms(258);
 
-/// Checker of budgets: the processes of each hold, and since when there are no others.
+/// Checker of budgets: the processes of each hold, and since when there are no others; when a
+/// thread of a process last waited for a CPU.
 #[derive(Debug, Default)]
 pub(crate) struct BudgetChecker {
     holds: BTreeMap<u32, (Vec<usize>, Moment)>,
+    waited: BTreeMap<usize, Moment>,
 }
 
 impl Checker for BudgetChecker {
     fn inspect(&mut self, _terms: &Terms, before: &Scene, now: &Scene, found: &mut ViolationLog) {
+        for (_, thread) in now.since(before).filter(|(then, thread)| thread.wait > then.wait) {
+            self.waited.insert(thread.program, now.at);
+        }
         let mut holds: BTreeMap<u32, Vec<(usize, BudgetView)>> = BTreeMap::new();
         for (at, program) in now.programs.iter().enumerate() {
             if let Some(budget) = program.budget {
@@ -49,7 +58,7 @@ impl Checker for BudgetChecker {
                 *known = (places, now.at);
             }
             parts(processes, known.1, found);
-            passed_over(processes, before, now, found);
+            passed_over(processes, &self.waited, found);
             sum(*hold, processes, found);
         }
     }
@@ -73,11 +82,14 @@ fn parts(processes: &[(usize, BudgetView)], since: Moment, found: &mut Violation
 }
 
 /// Checks that only processes that got no CPU were taken for waiting ones within a region.
-fn passed_over(processes: &[(usize, BudgetView)], before: &Scene, now: &Scene, found: &mut ViolationLog) {
-    for (program, _) in processes.iter().filter(|(_, process)| process.passed_over > before.at) {
-        let of = now.since(before).filter(|(_, thread)| thread.program == *program);
-        let waited: Span = of.map(|(then, thread)| thread.wait.less(then.wait)).sum();
-        if waited == Span::ZERO {
+fn passed_over(
+    processes: &[(usize, BudgetView)],
+    waited: &BTreeMap<usize, Moment>,
+    found: &mut ViolationLog,
+) {
+    for (program, process) in processes {
+        let last = waited.get(program).copied().unwrap_or(Moment(0));
+        if process.passed_over > last + READING_SPAN {
             let text = "is taken for a process that waits, and its threads compute".to_owned();
             found.add(Invariant::Budget, Some(ThreadKey { program: *program, rank: 0 }), text);
         }
