@@ -102,6 +102,7 @@ fn options(world: &World, args: &RunArgs, situation: &mut Situation) -> Result<O
         preempt: run.preempt,
         spin: run.spin,
         grow: run.grow,
+        yield_to: run.yield_to.clone(),
         wait_policy: run.wait_policy,
         pin: run.pin,
         env: run.env,

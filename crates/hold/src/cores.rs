@@ -332,7 +332,7 @@ impl Cores {
         let hold = hold.cloned().ok_or_else(|| never("the ledger does not show these cores"))?;
         let own = Borrowed::of_own(&held, &hold).map_err(|error| failed(error.into()))?;
         let selected = Selected::of(world, &ledger, hold, all).map_err(failed)?;
-        let wanted = WantedSize { cores: wanted, survey: self.wanted.survey, within: None };
+        let wanted = WantedSize { cores: wanted, survey: self.wanted.survey, within: None, yields: None };
         let done = change(world, &situation, &ledger, selected, Some(own), &wanted);
         let (done, _) = done.map_err(failed)?;
         self.reserved = done.reserved.clone();

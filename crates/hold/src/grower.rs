@@ -5,6 +5,7 @@
 //! is killed, the hold keeps the cores that it has. [`trimtab_core::resize::grow`] decides.
 
 use crate::foreign_load::Surroundings;
+use crate::outsiders::Outsiders;
 use crate::resize::{WantedSize, allowed, change};
 use crate::room::HoldRoom;
 use crate::select::{Selected, all_holds, open};
@@ -20,7 +21,8 @@ use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 use trimtab_core::budget::page::Owner;
 use trimtab_core::hold_claim::HoldClaim;
-use trimtab_core::resize::grow::{GrowObservation, GrowPolicy, GrowRules};
+use trimtab_core::resize::grow::{GrowObservation, GrowPolicy, GrowRules, GrowStep};
+use trimtab_core::resize::yields::YieldTo;
 use trimtab_core::resize::{cores_of, cores_to_get};
 use trimtab_core::set::CpuSet;
 use trimtab_core::time::{Moment, Span};
@@ -62,26 +64,30 @@ pub struct GrowthOrder {
     pub survey: SurveyMode,
     /// CPUs that it may get.
     pub within: CpuSet,
+    /// Programs outside of holds to which it gives cores back; users by number.
+    pub yield_to: YieldTo,
 }
 
 impl GrowthOrder {
     /// Reads the arguments of a grower after [`ARGUMENT`].
     fn read(words: &[OsString]) -> Option<Self> {
-        let [hold, most, survey, within] = words else { return None };
+        let [hold, most, survey, within, yield_to] = words else { return None };
         Some(Self {
             hold: u64::from_str_radix(hold.to_str()?.strip_prefix("0x")?, 16).ok()?,
             most: most.to_str()?.parse().ok()?,
             survey: SurveyMode::of_word(survey.to_str()?)?,
             within: within.to_str()?.parse().ok()?,
+            yield_to: yield_to.to_str()?.parse().ok()?,
         })
     }
 
-    fn words(&self) -> [String; 4] {
+    fn words(&self) -> [String; 5] {
         let most = match self.most {
             GrowMost::Free => "free".to_owned(),
             GrowMost::Cores(cores) => cores.to_string(),
         };
-        [format!("{:#x}", self.hold), most, self.survey.word().to_owned(), self.within.to_string()]
+        let (within, yield_to) = (self.within.to_string(), self.yield_to.to_string());
+        [format!("{:#x}", self.hold), most, self.survey.word().to_owned(), within, yield_to]
     }
 }
 
@@ -141,7 +147,7 @@ pub fn run(world: &World, words: &[OsString], tell: &dyn Fn(&str)) -> Result<()>
     let mut end: Option<Option<OwnedFd>> = None;
     loop {
         let before = of_this_thread();
-        let Some((seen, selected, situation, ledger)) = observe(world, &order)? else {
+        let Some(Observed { seen, outsiders, selected, situation, ledger }) = observe(world, &order)? else {
             return Ok(());
         };
         let policy = policy.get_or_insert_with(|| {
@@ -156,7 +162,8 @@ pub fn run(world: &World, words: &[OsString], tell: &dyn Fn(&str)) -> Result<()>
         let holder = selected.hold.holder.pid;
         if let Some(to) = step.to() {
             let within = Some(order.within.clone());
-            let wanted = WantedSize { cores: to, survey: order.survey, within };
+            let yields = outsiders.as_ref().filter(|_| matches!(step, GrowStep::Crowded { .. }));
+            let wanted = WantedSize { cores: to, survey: order.survey, within, yields };
             let Selected { hold, all, .. } = selected;
             let selected = Selected::of(world, &ledger, hold, all)?;
             match change(world, &situation, &ledger, selected, None, &wanted) {
@@ -192,11 +199,18 @@ fn pause(end: &mut Option<OwnedFd>, time: Duration) {
     }
 }
 
+/// A hold as it was observed.
+struct Observed {
+    seen: GrowObservation,
+    /// Programs to which it yields; `None` if it yields to none.
+    outsiders: Option<Outsiders>,
+    selected: Selected,
+    situation: Situation,
+    ledger: Ledger,
+}
+
 /// Observes a hold; `None` if it has ended.
-fn observe(
-    world: &World,
-    order: &GrowthOrder,
-) -> Result<Option<(GrowObservation, Selected, Situation, Ledger)>> {
+fn observe(world: &World, order: &GrowthOrder) -> Result<Option<Observed>> {
     let situation = Situation::live(world, true)?;
     let machine = &situation.machine;
     let ledger = open(world)?;
@@ -215,13 +229,18 @@ fn observe(
         }
     };
     let hold = &selected.hold;
+    let outsiders = Outsiders::look(&room, &selected.all, &order.yield_to);
+    let lacking = outsiders.as_ref().map(|found| found.cores(&room, &room.inside()?)).transpose()?;
+    let to_get = cores_to_get(machine, &hold.cpus, &quiet);
     let seen = GrowObservation {
         cores: cores_of(machine, &hold.cpus).len(),
-        free: cores_to_get(machine, &hold.cpus, &quiet),
+        // A core is left for each of their threads, also for one that computes elsewhere now.
+        free: lacking.as_ref().map_or(to_get, |cores| to_get.min(cores.spare)),
         wanting: wanting(world, &ledger, &selected),
         asked_back: asked_back(&room, &free)?,
+        outsiders: lacking.map_or(0, |cores| cores.lacking),
     };
-    Ok(Some((seen, selected, situation, ledger)))
+    Ok(Some(Observed { seen, outsiders, selected, situation, ledger }))
 }
 
 /// Returns the threads of the hold that compute or want to: those that the kernel runs now, or
@@ -264,17 +283,18 @@ mod tests {
     #[test]
     fn only_the_arguments_of_a_grower_are_taken() {
         let words = |line: &str| line.split(' ').map(OsString::from).collect::<Vec<_>>();
-        for whole in ["0x1a 8 auto 0-3", "0xffffffffffffffff free none 0,2"] {
+        for whole in ["0x1a 8 auto 0-3 runs", "0xffffffffffffffff free none 0,2 0,1000"] {
             assert_eq!(GrowthOrder::read(&words(whole)).unwrap().words().join(" "), whole);
         }
         for bad in [
             "",
             "0x1a",
-            "0x1a 8 auto",
-            "26 8 auto 0-3",
-            "0x1a 0 auto 0-3",
-            "0x1a 8 what 0-3",
-            "0x1a 8 auto 0-3 1",
+            "0x1a 8 auto 0-3",
+            "26 8 auto 0-3 all",
+            "0x1a 0 auto 0-3 all",
+            "0x1a 8 what 0-3 all",
+            "0x1a 8 auto 0-3 ,",
+            "0x1a 8 auto 0-3 all 1",
         ] {
             assert_eq!(GrowthOrder::read(&words(bad)), None, "{bad}");
         }

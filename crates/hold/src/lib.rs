@@ -51,6 +51,7 @@ pub mod held_memory;
 pub mod holds;
 pub mod masks;
 pub mod membership;
+pub mod outsiders;
 pub mod queue;
 pub mod ranks;
 pub mod release;

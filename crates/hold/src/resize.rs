@@ -11,6 +11,7 @@
 
 use crate::foreign_load::Surroundings;
 use crate::masks::widest_mask;
+use crate::outsiders::Outsiders;
 use crate::room::HoldRoom;
 use crate::select::{HoldName, Selected, all_holds, open};
 use crate::site_facts::Situation;
@@ -76,18 +77,22 @@ pub fn resize(world: &World, name: HoldName, wanted: usize, survey: SurveyMode) 
     let machine = &situation.machine;
     let ledger = open(world)?;
     let selected = Selected::find(world, &ledger, &machine.cpus(), name)?;
-    let wanted = WantedSize { cores: wanted, survey, within: None };
+    let wanted = WantedSize { cores: wanted, survey, within: None, yields: None };
     Ok(change(world, &situation, &ledger, selected, None, &wanted)?.0)
 }
 
 /// Size that a hold shall have.
-pub(crate) struct WantedSize {
+pub(crate) struct WantedSize<'a> {
     /// Its cores.
     pub(crate) cores: usize,
     /// How the load of other programs is examined.
     pub(crate) survey: SurveyMode,
     /// CPUs that it may get; `None`: all that the machine and the site allow.
     pub(crate) within: Option<CpuSet>,
+    /// Programs outside of all holds for which cores are given back; `None`: for others. They get
+    /// no more cores, and no other ones, than they lack with the holds as they are when no other
+    /// hold changes.
+    pub(crate) yields: Option<&'a Outsiders>,
 }
 
 /// Changes a hold that was found; `own` is its description if this process has it.
@@ -97,9 +102,9 @@ pub(crate) fn change(
     ledger: &Ledger,
     selected: Selected,
     own: Option<Borrowed>,
-    wanted: &WantedSize,
+    wanted: &WantedSize<'_>,
 ) -> Result<(Resized, Borrowed)> {
-    let &WantedSize { cores: wanted, survey, ref within } = wanted;
+    let &WantedSize { cores: wanted, survey, ref within, yields } = wanted;
     selected.exclusive()?;
     // Threads of the holder that were never bound to its cores have all CPUs.
     let unbound = own.is_some().then(|| allowed(&world.root, situation));
@@ -132,12 +137,33 @@ pub(crate) fn change(
     let free = if grows { room.free(&allowed, situation)? } else { CpuSet::new() };
     let inside = change.inside()?;
     let hold = &change.borrowed.hold().cpus;
+    let (wanted, kept) = match yields {
+        Some(outsiders) => yielded(&room, outsiders, &inside, wanted)?,
+        None => (wanted, inside),
+    };
     let quiet = room.quiet(&free, &seen);
-    let after = match resized(machine, hold, &quiet, &inside, wanted) {
-        Err(ResizeError::TooFew { .. }) => resized(machine, hold, &free, &inside, wanted)?,
+    let after = match resized(machine, hold, &quiet, &kept, wanted) {
+        Err(ResizeError::TooFew { .. }) => resized(machine, hold, &free, &kept, wanted)?,
         after => after?,
     };
     change.carry_out(&after, rights)
+}
+
+/// Returns the size of a hold that gives cores back to programs outside of all holds, at least
+/// `least`, and the CPUs that it keeps. Called with the right to plan: other holds that yield to
+/// the same programs give cores back before this one, or after it.
+fn yielded(
+    room: &HoldRoom<'_>,
+    outsiders: &Outsiders,
+    inside: &CpuSet,
+    least: usize,
+) -> Result<(usize, CpuSet)> {
+    let lacking = outsiders.cores(room, inside)?;
+    if lacking.lacking == 0 {
+        bail!("other programs have got cores meanwhile");
+    }
+    let cores = cores_of(room.machine, &room.hold.cpus).len();
+    Ok((least.max(cores - lacking.lacking), room.hold.cpus.difference(&lacking.cpus)))
 }
 
 /// Returns the CPUs that a hold may get: those of the cpuset, without the site's own. The mask of
@@ -185,8 +211,7 @@ impl HoldChange<'_> {
     /// Returns the CPUs of the hold that runs inside it have.
     fn inside(&self) -> Result<CpuSet> {
         let hold = self.borrowed.hold();
-        let Some(inner) = hold.level.inner() else { return Ok(CpuSet::new()) };
-        Ok(self.ledger.map(inner, &hold.cpus)?.held())
+        HoldRoom { world: self.world, machine: self.machine, ledger: self.ledger, hold }.inside()
     }
 
     /// Returns whether no run inside the hold has any of these CPUs.

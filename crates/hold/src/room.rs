@@ -56,6 +56,21 @@ impl HoldRoom<'_> {
         Ok(others.iter().fold(free, |free, grant| free.difference(&grant.cpus)))
     }
 
+    /// Returns the CPUs of the machine outside of all its holds, and of grants to other jobs: those
+    /// on which programs without a hold compute.
+    pub(crate) fn outside(&self) -> Result<CpuSet> {
+        let machine = self.machine.cpus();
+        let free = machine.difference(&self.ledger.map(Level::MACHINE, &machine)?.held());
+        let others = granted(self.world, self.machine, &self.hold.cpus).grants;
+        Ok(others.iter().fold(free, |free, grant| free.difference(&grant.cpus)))
+    }
+
+    /// Returns the CPUs of the hold that runs inside it have.
+    pub(crate) fn inside(&self) -> Result<CpuSet> {
+        let Some(inner) = self.hold.level.inner() else { return Ok(CpuSet::new()) };
+        Ok(self.ledger.map(inner, &self.hold.cpus)?.held())
+    }
+
     /// Returns those of the free CPUs that other programs neither keep busy nor are bound to. A
     /// hold inside another one competes with programs of that hold only.
     pub(crate) fn quiet(&self, free: &CpuSet, seen: &Surroundings) -> CpuSet {

@@ -209,6 +209,8 @@ mod tests {
         let both = site("auto-cores = 8\nreserved-cpus = \"0\"")
             .tightened(site("auto-cores = 16\nmax-cores = 4\nreserved-cpus = \"1\""));
         assert_eq!(both, site("auto-cores = 8\nmax-cores = 4\nreserved-cpus = \"0-1\""));
+        let both = site("yield-to = \"ann\"").tightened(site("yield-to = \"bob\""));
+        assert_eq!(both, site("yield-to = \"ann,bob\""));
     }
 
     #[test]
@@ -249,6 +251,7 @@ mod tests {
             ("reserved-cpus = \"3-1\"", "line 1, column 17"),
             ("max-cores = 0", "line 1, column 1"),
             ("\nmax-cores-per-user = 0", "line 2, column 1"),
+            ("yield-to = \"a b\"", "line 1, column 12"),
         ] {
             let error = parse_site(text, Path::new("site.toml")).unwrap_err().to_string();
             assert!(error.contains(place), "{error}");

@@ -85,7 +85,7 @@ pub(crate) fn decide(
         return Ok((None, vec![LaunchReason::warning(Topic::Threads, text)]));
     }
     if let Err(why) = &facts.blas_library {
-        let text = format!("--fit {} does not bound calls of OpenBLAS and MKL: {why}", request.fit);
+        let text = format!("--fit {} does not bound calls of OpenBLAS, MKL and BLIS: {why}", request.fit);
         if request.strict {
             return Err(Refusal::Strict(text));
         }

@@ -73,7 +73,7 @@ pub fn decide(request: &LaunchRequest, facts: &LaunchFacts) -> Result<LaunchPlan
     reasons.extend(tell::crowding(&role, placed.whole.as_ref()));
     let holds = request.tuning.as_ref().is_none_or(|tuning| cores(&placed.plan) == tuning.wanted_cores());
     reasons.extend(tell::tuning(request, &placed.plan, holds));
-    reasons.extend(tell::growth(request));
+    reasons.extend(tell::growth(request, facts));
     let deciding = Deciding::new(request, facts, &placed, holds);
     let teams = deciding.teams();
     let ForLaunchers { variables: of_launchers, wants_picture, reasons: told } =

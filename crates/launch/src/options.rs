@@ -8,6 +8,7 @@ use trimtab_core::balance::Kind;
 use trimtab_core::handoff::{Report, Roots};
 use trimtab_core::place::waiting::WaitPolicy;
 use trimtab_core::place::{Amount, Fit, HugePages, MemoryRequest, MemorySize, NearDevice, Smt, Strategy};
+use trimtab_core::resize::yields::YieldTo;
 use trimtab_core::set::CpuSet;
 use trimtab_core::setting::{Knob, Setting};
 
@@ -210,6 +211,9 @@ pub struct Options {
     pub spin: Option<SpinMode>,
     /// How far the run may grow; `None`: it keeps its cores.
     pub grow: Option<GrowMost>,
+    /// Programs outside of holds to which a run that grows gives cores back; `None`: those that the
+    /// site names.
+    pub yield_to: Option<YieldTo>,
     /// How threads wait.
     pub wait_policy: Option<WaitPolicy>,
     /// How threads are pinned.

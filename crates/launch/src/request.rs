@@ -27,6 +27,7 @@ use trimtab_core::place::{
     Amount, Fit, Grant, HugePages, KindChoice, MemoryRequest, Request, Smt, Strategy, TASK_OF_HOLD, grant,
     local_rank, task,
 };
+use trimtab_core::resize::yields::YieldTo;
 use trimtab_core::setting::{Knob, Setting};
 
 pub use trimtab_core::hold_claim::HOLD;
@@ -152,6 +153,8 @@ pub struct LaunchRequest {
     pub spin: SpinMode,
     /// How far the run may grow; `None`: it keeps its cores.
     pub grow: Option<GrowMost>,
+    /// Programs outside of holds to which it gives cores back.
+    pub yield_to: YieldTo,
     /// Whether the allocator is set to request huge pages.
     pub allocator: OnCores<bool>,
     /// Treatment of thread counts above the number of CPUs of the run.
@@ -279,6 +282,7 @@ impl LaunchRequest {
             preempt: options.preempt,
             spin: options.spin.unwrap_or_default(),
             grow: options.grow,
+            yield_to: options.yield_to.clone().or(site.yield_to).unwrap_or_default(),
             allocator: layers.on_cores(
                 options.thp.map(|thp| thp == Thp::On),
                 tuned.thp.map(|thp| thp == Thp::On),
@@ -335,7 +339,8 @@ impl LaunchRequest {
     /// Refuses what cannot be had with a number of cores that changes.
     fn check_growth(&self, options: &Options) -> Result<(), Refusal> {
         if self.grow.is_none() {
-            return Ok(());
+            let text = "--yield-to is for runs that take more cores while they run: add --grow";
+            return if options.yield_to.is_some() { Err(Refusal::Request(text.to_owned())) } else { Ok(()) };
         }
         let fixed = [
             (self.nest.is_some(), "--nest gives threads fixed places"),

@@ -6,6 +6,7 @@ use std::time::Duration;
 use trimtab_core::enforce::{HoldLimits, PartitionKind};
 use trimtab_core::place::{HugePages, MemoryRequest, Smt, Strategy};
 use trimtab_core::queue::{PRIORITY_MAX, QueueRules};
+use trimtab_core::resize::yields::YieldTo;
 use trimtab_core::set::CpuSet;
 
 /// Limits and defaults of a site. [`Site::tightened`] has an example.
@@ -24,6 +25,8 @@ pub struct Site {
     pub reserve_after: Option<u32>,
     /// Whether users who use many cores come later in the queue.
     pub fair_share: Option<bool>,
+    /// Programs to which runs that grow give cores back, unless their option names others.
+    pub yield_to: Option<YieldTo>,
     /// Most cores of all holds of one user, for a service that enforces holds.
     pub max_cores_per_user: Option<u32>,
     /// Whether such a service keeps the memory of a hold on the nodes of its cores.
@@ -50,6 +53,10 @@ impl Site {
             (Some(a), Some(b)) => Some(a.union(&b)),
             (a, b) => a.or(b),
         };
+        let yield_to = match (self.yield_to, inner.yield_to) {
+            (Some(site), Some(user)) => Some(site.union(user)),
+            (site, user) => site.or(user),
+        };
         Self {
             auto_cores: least(self.auto_cores, inner.auto_cores),
             max_cores: least(self.max_cores, inner.max_cores),
@@ -58,6 +65,7 @@ impl Site {
             max_priority: self.max_priority,
             reserve_after: self.reserve_after,
             fair_share: self.fair_share,
+            yield_to,
             // The service reads the outermost file alone.
             max_cores_per_user: self.max_cores_per_user,
             enforce_memory: self.enforce_memory,

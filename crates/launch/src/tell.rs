@@ -1,5 +1,6 @@
 //! Messages about a launch, each made once as a reason of the decision.
 
+use crate::facts::LaunchFacts;
 use crate::nesting::Nesting;
 use crate::options::GrowMost;
 use crate::place::cores;
@@ -37,12 +38,17 @@ pub fn headline(plan: &Plan) -> String {
 }
 
 /// Returns the message about growth while the program runs.
-pub(crate) fn growth(request: &LaunchRequest) -> Option<LaunchReason> {
+pub(crate) fn growth(request: &LaunchRequest, facts: &LaunchFacts) -> Option<LaunchReason> {
     let most = match request.grow? {
         GrowMost::Free => "as many cores as become free".to_owned(),
         GrowMost::Cores(cores) => plural(cores as usize, "core"),
     };
-    let text = format!("the run grows up to {most} while its threads want more than it has (--grow)");
+    // Inside another hold it does not.
+    let is_outer = facts.ledger.within == facts.machine.cpus();
+    let also = request.yield_to.phrase().filter(|_| is_outer).map_or_else(String::new, |programs| {
+        format!(", and gives cores back to {programs} too (--yield-to)")
+    });
+    let text = format!("the run grows up to {most} while its threads want more than it has (--grow){also}");
     Some(LaunchReason::note(Topic::Placement, text))
 }
 

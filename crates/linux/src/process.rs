@@ -250,6 +250,30 @@ pub fn may_move_others(proc: &Path) -> bool {
     effective.and_then(|hex| u64::from_str_radix(hex, 16).ok()).is_some_and(|set| set >> SYS_NICE & 1 == 1)
 }
 
+/// Returns whether `/proc` is mounted with an option that hides the processes of other users
+/// (`hidepid`). It hides none from root.
+pub fn has_hidepid(proc: &Path) -> bool {
+    let mounts = text::read(&proc.join("self/mounts")).unwrap_or_default();
+    // A later mount covers an earlier one.
+    mounts.split(|&byte| byte == b'\n').rev().find_map(hidepid).unwrap_or(false)
+}
+
+/// Returns whether a line of `mounts` mounts `/proc` with `hidepid`; `None` if it mounts another
+/// folder.
+fn hidepid(line: &[u8]) -> Option<bool> {
+    let words: Vec<&[u8]> = line.split(|&byte| byte == b' ').collect();
+    let [_, b"/proc", _, options, ..] = words[..] else { return None };
+    let mut options = options.split(|&byte| byte == b',');
+    let value = options.find_map(|option| option.strip_prefix(b"hidepid="));
+    Some(!matches!(value, None | Some(b"0" | b"off")))
+}
+
+/// Returns whether the processes of other users are hidden from this process.
+pub fn hides_others(proc: &Path) -> bool {
+    let sees = || status(proc, Pid(1)).is_ok_and(|first| first.uid != rustix::process::getuid().as_raw());
+    has_hidepid(proc) && !rustix::process::geteuid().is_root() && !sees()
+}
+
 /// Reads the stat line of a process.
 ///
 /// # Errors
@@ -367,6 +391,27 @@ mod tests {
     fn line(name: &str) -> String {
         let zeros = "0 ".repeat(16);
         format!("77 ({name}) D 5 1 1 0 -1 2097152 0 0 0 0 120 30 0 0 20 0 2 0 4242 {zeros}63 0 0\n")
+    }
+
+    #[test]
+    fn procfs_hides_processes_if_its_last_mount_says_so() {
+        for (options, hides) in [
+            ("rw,relatime", false),
+            ("rw,hidepid=0", false),
+            ("rw,hidepid=off,gid=4", false),
+            ("rw,hidepid=2", true),
+            ("rw,hidepid=invisible", true),
+            ("rw,hidepid=ptraceable,subset=pid", true),
+        ] {
+            let proc = tempfile::tempdir().unwrap();
+            std::fs::create_dir(proc.path().join("self")).unwrap();
+            let mounts = format!(
+                "proc /proc proc rw,hidepid=1 0 0\nproc /proc proc {options} 0 0\nproc /a/proc proc rw,hidepid=2 0 0\n"
+            );
+            std::fs::write(proc.path().join("self/mounts"), mounts).unwrap();
+            assert_eq!(has_hidepid(proc.path()), hides, "{options}");
+        }
+        assert!(!has_hidepid(Path::new("/nowhere")));
     }
 
     #[test]

@@ -65,6 +65,17 @@ pub enum Body {
         /// Work of each inner thread in a region.
         work: Span,
     },
+    /// One team after the other: the process asks for `threads` threads in each region.
+    Teams {
+        /// Number of regions.
+        regions: u32,
+        /// Work of a region, all threads together.
+        work: Span,
+        /// Time between two regions in which all threads sleep; `None`: none.
+        pause: Option<Span>,
+        /// Number of the hold in whose budget the process is; `None`: each team has all threads.
+        hold: Option<u32>,
+    },
     /// Computes until all other programs are over, and waits for no thread.
     Hog {
         /// Time that the thread works and time that it sleeps, repeated; `None`: works always.

@@ -9,6 +9,7 @@ use std::ffi::OsString;
 use trimtab_core::handoff::Roots;
 use trimtab_core::place::waiting::WaitPolicy;
 use trimtab_core::place::{Amount, Fit, MemoryRequest, MemorySize, Smt, Strategy};
+use trimtab_core::resize::yields::YieldTo;
 use trimtab_core::setting::{SLICES, Setting};
 use trimtab_core::topology::{CpuNames, DeviceName};
 use trimtab_launch::options::{GrowMost, JobserverForm, SpinMode};
@@ -233,9 +234,9 @@ pub struct RunOnly {
     /// than it has CPUs) or limit (also make teams smaller whose size the program demands).
     ///
     /// Counts that fit are never changed, nor is a count that the program's command line states.
-    /// With budget and limit, OpenMP teams and calls of OpenBLAS and MKL in all processes of the
-    /// run share its CPUs while they run. A program that relies on its number of threads may fail
-    /// then, or with limit compute wrong results; libraries known for it (XGBoost) keep their
+    /// With budget and limit, OpenMP teams and calls of OpenBLAS, MKL and BLIS in all processes of
+    /// the run share its CPUs while they run. A program that relies on its number of threads may
+    /// fail then, or with limit compute wrong results; libraries known for it (XGBoost) keep their
     /// numbers.
     #[arg(long, value_name = "HOW", value_parser = words::Words::<Fit>::of(Fit::ALL.map(Fit::word)),
           hide_possible_values = true, hide_short_help = true, help_heading = PLACEMENT)]
@@ -295,6 +296,18 @@ pub struct RunOnly {
           conflicts_with_all = ["nest", "share", "ranks", "balance"],
           hide_short_help = true, help_heading = PLACEMENT)]
     pub grow: Option<GrowMost>,
+    /// With --grow: give cores beyond those of the start back to programs that trimtab did not
+    /// start, too: to those of these users, by name or number (ann,www-data), of all users (all),
+    /// or to none (runs).
+    ///
+    /// Runs that wait always get cores back. Other programs do not ask: they share the CPUs of the
+    /// run. With this option the run gives back the cores that threads of such programs have lacked
+    /// for a second: cores that they may use, beyond those outside of holds, whether or not other
+    /// users compute there. Without it, yield-to in site.toml counts, or else runs. A run inside
+    /// another hold yields to no such program. Of no use where holds are enforced, since the kernel
+    /// keeps other programs off held cores there.
+    #[arg(long, value_name = "WHO", hide_short_help = true, help_heading = PLACEMENT)]
+    pub yield_to: Option<YieldTo>,
     /// Be one of the ranks that --ranks starts.
     #[arg(long, hide = true, requires = "ranks")]
     pub as_rank: bool,

@@ -22,9 +22,11 @@ use trimtab_core::balance::Kind;
 use trimtab_core::budget::VARIABLE;
 use trimtab_core::hold_claim::HoldClaim;
 use trimtab_core::queue::QueueRules;
+use trimtab_core::resize::yields::YieldTo;
 use trimtab_core::topology::Machine;
 use trimtab_hold::facts;
 use trimtab_hold::grower::{self, GrowthOrder};
+use trimtab_hold::outsiders::unseen;
 use trimtab_hold::queue::priority_beyond;
 use trimtab_hold::reserve::{ReserveOptions, reserve};
 use trimtab_hold::site_facts::{OpenLedger, Situation};
@@ -35,10 +37,11 @@ use trimtab_launch::{Changes, EnvMode, LaunchFacts, LaunchPlan, LaunchRequest};
 use trimtab_linux::budget::BudgetPage;
 use trimtab_linux::child::{self, Two, Word};
 use trimtab_linux::launch::{ApplyError, apply, become_program};
-use trimtab_linux::ledger::{Held, Ledger};
+use trimtab_linux::ledger::{Held, Ledger, Level};
 use trimtab_linux::partitions::is_enforced;
 use trimtab_linux::program::Program;
 use trimtab_linux::text::printable;
+use trimtab_linux::users::Users;
 
 /// Longest wait until the service that enforces holds releases CPUs of a hold that has ended: it
 /// looks once a second, and some seconds later while it reads very many processes.
@@ -271,7 +274,8 @@ impl Launch<'_> {
         let survey = self.args.place.survey;
         let started = match held.and_then(|held| Some((held, held.id()?.number()))) {
             Some((held, hold)) => {
-                let order = GrowthOrder { hold, most, survey, within };
+                let yield_to = self.yield_to(held.level(), facts.ledger.private.as_deref())?;
+                let order = GrowthOrder { hold, most, survey, within, yield_to };
                 grower::start(self.world, held, &order, self.volume == Volume::Verbose)
             }
             None => Err(anyhow!("no cores are reserved that could be more")),
@@ -283,6 +287,38 @@ impl Launch<'_> {
         }
         say::warning(self.volume, &text);
         Ok(())
+    }
+
+    /// Returns the programs outside of holds to which the run gives cores back, their users by
+    /// number. Faults of the option are refused under `--strict`, those of the site's rule are
+    /// told.
+    fn yield_to(&self, level: Level, private: Option<&str>) -> Result<YieldTo, Exit> {
+        let is_asked = self.args.run.yield_to.is_some();
+        let mut to = self.request.yield_to.clone();
+        if level != Level::MACHINE && !is_asked {
+            return Ok(YieldTo::Runs);
+        }
+        let mut faults = Vec::new();
+        if to != YieldTo::Runs {
+            let users = Users::read(&self.world.root.join("etc/passwd")).unwrap_or_default();
+            let (known, unknown) = to.numbered(|name| users.number(name));
+            if !unknown.is_empty() {
+                faults.push(format!(
+                    "no cores are given back to programs of {}: /etc/passwd has no user of this name (a number does too)",
+                    unknown.join(", ")
+                ));
+            }
+            to = known;
+        }
+        faults.extend(unseen(self.world, level, &to, private));
+        for fault in faults {
+            let text = format!("--yield-to: {fault}");
+            if self.request.strict && is_asked {
+                return Err(failed(anyhow!(text)));
+            }
+            say::warning(self.volume, &text);
+        }
+        Ok(to)
     }
 
     /// Hands the jobserver to the program, and returns the command to start.

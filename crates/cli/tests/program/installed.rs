@@ -65,8 +65,10 @@ fn a_budget_loads_the_library_with_blas_and_says_if_there_is_none() {
     assert!(plain.ends_with("/libtrimtab_shim.so"), "{plain}");
 
     std::fs::remove_file(&with_blas).unwrap();
-    let missing =
-        ["--fit budget does not bound calls of OpenBLAS and MKL", "libtrimtab_shim_blas.so is not installed"];
+    let missing = [
+        "--fit budget does not bound calls of OpenBLAS, MKL and BLIS",
+        "libtrimtab_shim_blas.so is not installed",
+    ];
     assert_eq!(preloaded("-c 1 --fit budget").warns(&missing), plain);
     preloaded("-c 1 --fit budget --strict").fails(125, &missing);
 }

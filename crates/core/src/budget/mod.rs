@@ -4,7 +4,8 @@
 //! gets the number of all of them, so that pools multiply: teams of teams, processes with teams
 //! each. Idea: the processes of a hold publish how many threads they compute with and how many they
 //! want ([`page`]). A pool that is about to start computes from these observations its process's
-//! share of the cores, and its own size within the share ([`share`]).
+//! share of the cores, and its own size within the share ([`share`]). It observes the others over
+//! some milliseconds ([`track`]), since waiting is a matter of time.
 //!
 //! *Demand* is the number of threads that a process would use now if it were alone; a process that
 //! waits demands nothing, and so *lends* its cores. A *share* is the part of the cores that a
@@ -26,6 +27,7 @@ pub mod count_use;
 pub mod nproc;
 pub mod page;
 pub mod share;
+pub mod track;
 
 #[cfg(test)]
 mod tests;

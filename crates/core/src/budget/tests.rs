@@ -2,6 +2,7 @@
 
 use super::page::{self, BYTES, HEADER, Owner, SLOT, State, header, slot};
 use super::share::{Inside, Observed, demand, grant, part_of_opener, share, threads_used};
+use super::track::{Track, USE_NS_MIN};
 use super::{Handoff, Rule, handoff};
 use crate::ids::OsCpu;
 use crate::set::CpuSet;
@@ -55,6 +56,32 @@ fn a_waiting_process_lends_all_its_threads_and_one_between_teams_all_but_those_i
     // Stopped within a team.
     assert_eq!(demand(&Observed { computing: 8, ..process }, 8), 0);
     assert_eq!(demand(&Observed { computing: 8, used: Some(2), ..process }, 4), 4);
+}
+
+#[test]
+fn a_process_is_tracked_over_some_milliseconds() {
+    let state = |computing, teams| State { computing, wants: 6, teams };
+    let mut track = Track::new(3);
+    let mut see = |computing, teams, cpu_ms: u64, at_ms: u64, ready: bool| {
+        let observed =
+            track.observe(state(computing, teams), cpu_ms * 1_000_000, at_ms * 1_000_000, || ready);
+        (observed.used, observed.opened)
+    };
+    assert_eq!(see(0, 3, 50, 10, false), (None, false), "one reading says nothing");
+    assert_eq!(see(0, 3, 66, 17, false), (None, false), "too short a time");
+    assert_eq!(see(0, 3, 66, 18, false), (Some(2), false), "16 ms in 8");
+    // A team counts as opened until the CPU time was read again.
+    assert_eq!(see(4, 4, 70, 20, false), (Some(2), true));
+    assert_eq!(see(0, 4, 70, 22, false), (Some(2), true));
+    assert_eq!(see(0, 4, 70, 26, false), (Some(1), true), "the reading after which it does not");
+    assert_eq!(see(0, 4, 70, 33, false), (Some(1), false));
+    assert_eq!(see(0, 4, 70, 34, false), (Some(0), false), "it waits");
+    assert_eq!(see(0, 4, 70, 42, true), (Some(1), false), "it gets no CPU");
+    // One that did not count for a while is not new.
+    assert!(track.observe(state(0, 4), 0, 50_000_000, || false).used == Some(0) && !track.is_new());
+    let mut other = Track::NOTHING;
+    other.pass(5);
+    assert_eq!(other.observe(state(0, 0), 0, 5 + USE_NS_MIN, || false).used, Some(0));
 }
 
 #[test]

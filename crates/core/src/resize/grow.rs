@@ -7,11 +7,13 @@
 //! **Idea.** Observe the hold about once a second. Take free cores while the program has more
 //! threads that want to compute than cores, but only cores that stayed free for a while: a build or
 //! a test runner leaves gaps between two commands. Give cores back at once if a run waits for them,
-//! and after a while if the program does not use them.
+//! and after a while if the program does not use them, or if programs outside of all holds to which
+//! it yields ([`super::yields`]) lack them ([`super::outsiders`]).
 //!
 //! **Properties** (tests.rs):
 //! - The hold has never fewer cores than it was granted first, and never more than allowed.
-//! - It takes no more cores than are free, and none while a run waits that could use them.
+//! - It takes no more cores than are free, and none while a run waits that could use them, or
+//!   while programs to which it yields lack some.
 //! - It changes at most once in each [`GrowRules::calm`], and grows at most once in each
 //!   [`GrowRules::rest`] after it gave cores back.
 
@@ -25,7 +27,8 @@ pub struct GrowRules {
     pub least: usize,
     /// Cores that it may have, at most.
     pub most: usize,
-    /// Time for which cores must have been free, and threads without cores, before it grows.
+    /// Time for which cores must have been free, and threads without cores, before it grows; time
+    /// for which programs to which it yields must have lacked cores before it gives some back.
     pub calm: Span,
     /// Time for which cores must have been unused before it gives them back, and for which it does
     /// not grow after that.
@@ -50,6 +53,9 @@ pub struct GrowObservation {
     pub wanting: usize,
     /// Cores of the hold for which runs wait; 0 if none waits.
     pub asked_back: usize,
+    /// Cores of the hold that programs to which it yields lack ([`super::outsiders`]); 0 if it
+    /// yields to none.
+    pub outsiders: usize,
 }
 
 /// Step of a hold that grows.
@@ -71,6 +77,13 @@ pub enum GrowStep {
         /// Cores for which runs wait.
         asked_back: usize,
     },
+    /// It becomes smaller, since programs to which it yields lack cores.
+    Crowded {
+        /// Cores after it.
+        to: usize,
+        /// Cores that they lacked, at least.
+        outsiders: usize,
+    },
     /// It becomes smaller, since the program does not use the cores.
     Unused {
         /// Cores after it.
@@ -85,7 +98,10 @@ impl GrowStep {
     pub fn to(self) -> Option<usize> {
         match self {
             Self::Stay => None,
-            Self::Grow { to, .. } | Self::Yield { to, .. } | Self::Unused { to, .. } => Some(to),
+            Self::Grow { to, .. }
+            | Self::Yield { to, .. }
+            | Self::Crowded { to, .. }
+            | Self::Unused { to, .. } => Some(to),
         }
     }
 }
@@ -98,6 +114,9 @@ impl fmt::Display for GrowStep {
                 write!(f, "{to} cores: {wanting} threads want to compute, and cores became free")
             }
             Self::Yield { to, asked_back } => write!(f, "{to} cores: a run waits for {asked_back}"),
+            Self::Crowded { to, outsiders } => {
+                write!(f, "{to} cores: other programs lack {outsiders}")
+            }
             Self::Unused { to, wanting } => {
                 write!(f, "{to} cores: at most {wanting} threads wanted to compute")
             }
@@ -113,7 +132,7 @@ impl fmt::Display for GrowStep {
 /// use trimtab_core::time::{Moment, Span};
 ///
 /// let mut policy = GrowPolicy::new(GrowRules::usual(1, 4));
-/// let seen = GrowObservation { cores: 1, free: 2, wanting: 4, asked_back: 0 };
+/// let seen = GrowObservation { cores: 1, free: 2, wanting: 4, asked_back: 0, outsiders: 0 };
 /// let at = |ms| Moment(Span::from_ms(ms).0);
 /// assert_eq!(policy.step(at(0), &seen), GrowStep::Stay, "free for how long?");
 /// assert_eq!(policy.step(at(1_000), &seen), GrowStep::Grow { to: 3, wanting: 4 });
@@ -125,6 +144,8 @@ pub struct GrowPolicy {
     could: Option<(Moment, usize)>,
     /// Number of cores that were enough since then; `None` if all were used.
     enough: Option<(Moment, usize)>,
+    /// Number of cores that other programs lacked since then; `None` if none.
+    crowded: Option<(Moment, usize)>,
     /// Time of the last change.
     changed: Option<Moment>,
     /// Time at which it last gave cores back, or was asked for some.
@@ -134,7 +155,7 @@ pub struct GrowPolicy {
 impl GrowPolicy {
     /// Makes the policy of a hold.
     pub fn new(rules: GrowRules) -> Self {
-        Self { rules, could: None, enough: None, changed: None, yielded: None }
+        Self { rules, could: None, enough: None, crowded: None, changed: None, yielded: None }
     }
 
     /// Decides at a moment. The caller carries the step out, and observes again.
@@ -154,6 +175,13 @@ impl GrowPolicy {
             }
             let to = seen.cores - spare.min(seen.asked_back);
             return self.change(at, GrowStep::Yield { to, asked_back: seen.asked_back });
+        }
+        if let Some((since, outsiders)) = self.crowded
+            && spare > 0
+            && at.since(since) >= calm
+        {
+            self.yielded = Some(at);
+            return self.change(at, GrowStep::Crowded { to: seen.cores - spare.min(outsiders), outsiders });
         }
         if let Some((since, wanting)) = self.enough
             && spare > 0
@@ -175,9 +203,14 @@ impl GrowPolicy {
     /// Updates since when the hold could have more cores, or would need fewer.
     fn remember(&mut self, at: Moment, seen: &GrowObservation) {
         let could = seen.cores.saturating_add(seen.free).min(seen.wanting).min(self.rules.most);
-        self.could = (could > seen.cores && seen.asked_back == 0).then(|| match self.could {
+        let is_alone = seen.asked_back == 0 && seen.outsiders == 0;
+        self.could = (could > seen.cores && is_alone).then(|| match self.could {
             Some((since, before)) => (since, before.min(could)),
             None => (at, could),
+        });
+        self.crowded = (seen.outsiders > 0).then(|| match self.crowded {
+            Some((since, before)) => (since, before.min(seen.outsiders)),
+            None => (at, seen.outsiders),
         });
         self.enough = (seen.wanting < seen.cores).then(|| match self.enough {
             Some((since, before)) => (since, before.max(seen.wanting)),
@@ -187,7 +220,7 @@ impl GrowPolicy {
 
     fn change(&mut self, at: Moment, step: GrowStep) -> GrowStep {
         self.changed = Some(at);
-        (self.could, self.enough) = (None, None);
+        (self.could, self.enough, self.crowded) = (None, None, None);
         step
     }
 }
@@ -202,18 +235,24 @@ mod tests {
     }
 
     /// Runs the policy of a hold of 2 cores, at most 6, over observations each half second: free
-    /// cores, threads that want to compute, cores asked back. Returns its cores after each.
-    fn run(seen: &[(usize, usize, usize)]) -> Vec<usize> {
+    /// cores, threads that want to compute, cores asked back, cores that other programs lack.
+    /// Returns its cores after each.
+    fn run_beside(seen: &[(usize, usize, usize, usize)]) -> Vec<usize> {
         let mut policy = GrowPolicy::new(GrowRules::usual(2, 6));
         let mut cores = 2;
-        let each = seen.iter().enumerate().map(|(index, &(free, wanting, asked_back))| {
-            let seen = GrowObservation { cores, free, wanting, asked_back };
+        let each = seen.iter().enumerate().map(|(index, &(free, wanting, asked_back, outsiders))| {
+            let seen = GrowObservation { cores, free, wanting, asked_back, outsiders };
             if let Some(to) = policy.step(at(500 * index as u64), &seen).to() {
                 cores = to;
             }
             cores
         });
         each.collect()
+    }
+
+    fn run(seen: &[(usize, usize, usize)]) -> Vec<usize> {
+        let alone = |&(free, wanting, asked_back): &(usize, usize, usize)| (free, wanting, asked_back, 0);
+        run_beside(&seen.iter().map(alone).collect::<Vec<_>>())
     }
 
     #[test]
@@ -238,10 +277,36 @@ mod tests {
         assert_eq!(run(&seen)[13..], [3, 3, 3], "three were used meanwhile");
     }
 
+    #[test]
+    fn cores_are_given_back_to_other_programs_that_lack_them_for_a_second() {
+        let grown = vec![(4, 8, 0, 0); 3];
+        let beside = |outsiders: &[usize]| {
+            let later = outsiders.iter().map(|&outsiders| (0, 8, 0, outsiders));
+            run_beside(&grown.iter().copied().chain(later).collect::<Vec<_>>())[3..].to_vec()
+        };
+        assert_eq!(beside(&[1, 1, 1, 0]), [6, 6, 5, 5]);
+        assert_eq!(beside(&[1, 0, 2, 2, 0, 1]), [6; 6], "each for a moment");
+        assert_eq!(beside(&[3, 2, 4, 0]), [6, 6, 4, 4], "those that were always there");
+        assert_eq!(beside(&[9, 9, 9, 9, 9, 9]), [6, 6, 2, 2, 2, 2], "its own cores stay");
+        // Cores that are free again are not taken for a while, and not while others lack some.
+        let mut seen = grown.clone();
+        seen.extend([(0, 8, 0, 1); 3]);
+        seen.extend([(1, 8, 0, 0); 9]);
+        assert_eq!(run_beside(&seen)[5..], [5; 10]);
+        seen.extend([(1, 8, 0, 0); 2]);
+        assert_eq!(run_beside(&seen)[15..], [6, 6]);
+        seen.truncate(13);
+        seen.extend([(1, 8, 0, 1), (1, 8, 0, 0), (1, 8, 0, 1), (1, 8, 0, 0)]);
+        assert_eq!(run_beside(&seen)[13..], [5; 4]);
+    }
+
     proptest! {
         #[test]
         fn the_properties_hold(
-            seen in proptest::collection::vec((0..6usize, 0..9usize, prop_oneof![8 => Just(0), 1 => 1..4usize], 1..1_500u64), 1..200),
+            seen in proptest::collection::vec((
+                0..6usize, 0..9usize, prop_oneof![8 => Just(0), 1 => 1..4usize],
+                prop_oneof![3 => Just(0), 1 => 1..4usize], 1..1_500u64,
+            ), 1..200),
             least in 1..5usize,
             more in 0..5usize,
         ) {
@@ -249,16 +314,19 @@ mod tests {
             let mut policy = GrowPolicy::new(rules);
             let (mut cores, mut now) = (least, 0);
             let (mut changes, mut yields): (Vec<u64>, Vec<u64>) = (Vec::new(), Vec::new());
-            for (free, wanting, asked_back, pause) in seen {
+            for (free, wanting, asked_back, outsiders, pause) in seen {
                 now += pause;
-                let step = policy.step(at(now), &GrowObservation { cores, free, wanting, asked_back });
+                let seen = GrowObservation { cores, free, wanting, asked_back, outsiders };
+                let step = policy.step(at(now), &seen);
                 let Some(to) = step.to() else { continue };
                 prop_assert!((least..=least + more).contains(&to) && to != cores, "{step:?} of {cores}");
                 if to > cores {
-                    prop_assert!(to - cores <= free && to <= wanting && asked_back == 0, "{step:?}");
+                    prop_assert!(to - cores <= free && to <= wanting, "{step:?}");
+                    prop_assert!(asked_back == 0 && outsiders == 0, "{step:?}");
                     prop_assert!(yields.last().is_none_or(|&before| now - before >= 5_000), "{step:?}");
                 } else {
-                    prop_assert!(asked_back > 0 || to >= wanting, "{step:?}");
+                    let given = cores - to;
+                    prop_assert!(given <= asked_back.max(outsiders) || to >= wanting, "{step:?}");
                     yields.push(now);
                 }
                 prop_assert!(changes.last().is_none_or(|&before| now - before >= 1_000), "{step:?}");

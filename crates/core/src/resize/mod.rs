@@ -20,6 +20,8 @@
 //!   program has more threads than CPUs and the hold grows.
 
 pub mod grow;
+pub mod outsiders;
+pub mod yields;
 
 use crate::ids::{CoreId, Id};
 use crate::set::CpuSet;

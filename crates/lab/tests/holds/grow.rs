@@ -68,6 +68,122 @@ fn a_run_takes_the_core_of_one_that_ended_and_gives_it_to_one_that_waits() {
     eventually("its cores are free", || held(&sandbox).is_empty());
 }
 
+/// One process that computes until it is killed, as this user, on these CPUs if any are named.
+const OTHER: &str = "import os, sys
+if sys.argv[2:]: os.sched_setaffinity(0, {int(cpu) for cpu in sys.argv[2:]})
+os.setuid(int(sys.argv[1]))
+print('on', flush=True)
+while True: pass";
+
+/// A program that was not started by trimtab, killed when it is dropped.
+struct Other(std::process::Child);
+
+impl Other {
+    fn of(python: &std::path::Path, uid: u32, cpus: &[u32]) -> Self {
+        use std::io::{BufRead, BufReader};
+        let mut command = std::process::Command::new(python);
+        command.args(["-c", OTHER, &uid.to_string()]).args(cpus.iter().map(u32::to_string));
+        let mut child = command.stdout(std::process::Stdio::piped()).spawn().unwrap();
+        let mut line = String::new();
+        BufReader::new(child.stdout.take().unwrap()).read_line(&mut line).unwrap();
+        assert_eq!(line, "on\n");
+        Self(child)
+    }
+}
+
+impl Drop for Other {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+/// Users of no other program: their threads alone lack cores in these tests.
+const STRANGERS: [u32; 2] = [54_321, 54_322];
+
+#[test]
+fn a_run_yields_to_programs_of_the_users_that_it_or_the_site_names() {
+    let both = BTreeSet::from(need!(two(), "two cores are needed"));
+    need!(rustix::process::geteuid().is_root().then_some(()), "root is needed for a second user");
+    let python = need!(python(), "no Python");
+    let [named, unnamed] = STRANGERS;
+    for by_site in [false, true] {
+        let sandbox = Sandbox::new();
+        let words = match by_site {
+            true => {
+                sandbox.write("config/site.toml", format!("yield-to = \"{named}\"\n"));
+                "-c 1 --grow".to_owned()
+            }
+            false => format!("-c 1 --grow --yield-to=nosuchuser,{named}"),
+        };
+        // A program of a user who is not named computes all the time.
+        let _others = Other::of(&python, unnamed, &[]);
+        let run = need!(spinning(&sandbox, &words), "no Python");
+        eventually_within(STEP, "it has both cores", || used(run.pid()) == both);
+        // The core of the start is not given back, whatever others lack.
+        let strangers = [0; 3].map(|_| Other::of(&python, named, &[]));
+        eventually_within(STEP, "it has one core", || {
+            used(run.pid()).len() == 1 && held(&sandbox).len() == 1
+        });
+        drop(strangers);
+        eventually_within(STEP, "it has both again", || used(run.pid()) == both && held(&sandbox) == both);
+    }
+}
+
+#[test]
+fn the_core_that_is_given_back_is_one_that_the_program_may_use() {
+    let [first, second] = need!(two(), "two cores are needed");
+    need!(rustix::process::geteuid().is_root().then_some(()), "root is needed for a second user");
+    let python = need!(python(), "no Python");
+    let both = BTreeSet::from([first, second]);
+    for (bound, left) in [(first, second), (second, first)] {
+        let sandbox = Sandbox::new();
+        let words = format!("-c 1 --grow --yield-to={}", STRANGERS[0]);
+        let run = need!(spinning(&sandbox, &words), "no Python");
+        eventually_within(STEP, "it has both cores", || used(run.pid()) == both);
+        let _other = Other::of(&python, STRANGERS[0], &[bound]);
+        let left = BTreeSet::from([left]);
+        eventually_within(STEP, "it has the other core", || {
+            held(&sandbox) == left && used(run.pid()) == left
+        });
+    }
+}
+
+#[test]
+fn a_run_that_cannot_see_the_programs_of_others_says_so() {
+    need!(two(), "two cores are needed");
+    need!(rustix::process::geteuid().is_root().then_some(()), "root is needed for a second user");
+    let yama = fs::read_to_string("/proc/sys/kernel/yama/ptrace_scope");
+    let is_free = yama.map_or(true, |text| text.trim() == "0");
+    need!(is_free.then_some(()), "only root's runs can grow here (Yama)");
+    let hiding = "mount -t proc -o hidepid=2 proc /proc && \
+        exec setpriv --reuid=65534 --regid=65534 --clear-groups \"$0\" \"$@\"";
+    let can = std::process::Command::new("unshare").args(["-m", "sh", "-c", hiding, "true"]).status();
+    need!(can.is_ok_and(|can| can.success()).then_some(()), "no procfs can be mounted here");
+    let sandbox = Sandbox::new();
+    let program = sandbox.public().join("trimtab");
+    let said = |options: &str| {
+        let call = sandbox.run(options).arg("true").copy(&program);
+        let cache = sandbox.path("home/65534");
+        call.through(["unshare", "-m", "sh", "-c", hiding]).env("XDG_CACHE_HOME", cache).ends()
+    };
+    let hidden = "cores are given back to your own programs only";
+    said("-c 1 --grow --yield-to=all").warns(&[hidden, "hidepid"]);
+    said("-c 1 --strict --grow --yield-to=all").fails_with(125, hidden);
+    for silent in ["-c 1 --strict --grow --yield-to=65534", "-c 1 --strict --grow"] {
+        said(silent).ok();
+    }
+    // Inside another hold a run yields to none of them, and a rule of the site changes nothing.
+    let inside = |options: &str| {
+        let inner = format!("$T run --survey none {options} true");
+        sandbox.run("-c 2").sh(&inner).ends()
+    };
+    inside("-c 1 --grow --yield-to=all").warns(&["--yield-to: no cores are given back", "another hold"]);
+    inside("-c 1 --strict --grow --yield-to=all").fails_with(125, "another hold");
+    sandbox.write("config/site.toml", "yield-to = \"all\"\n");
+    inside("-c 1 --strict --grow").ok();
+}
+
 #[test]
 fn a_grower_ends_with_its_run_and_never_takes_more_than_allowed() {
     let [a, _] = need!(two(), "two cores are needed");
@@ -88,6 +204,14 @@ fn what_excludes_growth_is_refused() {
     for words in ["--grow --share", "--grow --ranks 2", "--grow --nest 2,scatter", "--grow --balance"] {
         sandbox.run(words).arg("true").ends().fails_with(125, "--grow");
     }
+    for words in ["--yield-to=all", "--grow --yield-to=ann,all", "--grow --yield-to="] {
+        sandbox.run(words).arg("true").ends().fails_with(125, "--yield-to");
+    }
+    // A user that does not exist is named, and refused where that matters.
+    let call = sandbox.run("-c 1 --grow --yield-to=nosuchuser").arg("true").ends();
+    call.warns(&["no cores are given back to programs of nosuchuser"]);
+    let call = sandbox.run("-c 1 --strict --grow --yield-to=nosuchuser").arg("true").ends();
+    call.fails_with(125, "nosuchuser");
     for bad in ["0", "-1", "all", ""] {
         sandbox.run(&format!("--grow={bad}")).arg("true").ends().fails_with(125, "--grow");
     }

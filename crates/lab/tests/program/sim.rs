@@ -44,6 +44,7 @@ fn each_example_runs_to_its_end() {
     let wanted = [
         ("arrivals", 9),
         ("brm", 4),
+        ("budget", 2),
         ("hog", 4),
         ("oversubscription", 12),
         ("speed-against-load", 36),

@@ -97,7 +97,9 @@ fn only_a_budget_loads_the_library_with_functions_of_blas() {
     let missing = LaunchFacts { blas_library: Err("it is not there".into()), ..facts };
     let plan = with(Some("limit"), false, (None, false), &missing).unwrap();
     assert_eq!(preloaded(&plan), usual);
-    assert!(said(&plan).contains("--fit limit does not bound calls of OpenBLAS and MKL: it is not there"));
+    assert!(
+        said(&plan).contains("--fit limit does not bound calls of OpenBLAS, MKL and BLIS: it is not there")
+    );
     assert!(
         with(Some("limit"), true, (None, false), &missing)
             .unwrap_err()

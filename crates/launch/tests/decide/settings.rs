@@ -3,7 +3,7 @@
 use crate::util::*;
 use trimtab_core::place::launchers::Launcher;
 use trimtab_launch::facts::{LauncherFacts, ProgramFacts};
-use trimtab_launch::rules::Rule;
+use trimtab_launch::rules::{Rule, Site};
 use trimtab_launch::*;
 
 #[test]
@@ -49,6 +49,36 @@ fn options_win_over_tunings_over_rules_and_each_value_says_where_it_is_from() {
     assert_eq!(request.origins["memory"], ValueOrigin::Rule("app".to_owned()));
     assert_eq!(request.origins["amount"], ValueOrigin::Default);
     assert_eq!(request.place.strategy.to_string(), "scatter");
+}
+
+#[test]
+fn a_run_that_grows_yields_to_those_of_its_option_or_else_of_the_site() {
+    let of = |option: Option<&str>, site: Option<&str>, grow: bool| {
+        let read = |text: Option<&str>| text.map(|text| text.parse().unwrap());
+        let grow = grow.then_some(options::GrowMost::Free);
+        let options = Options { grow, yield_to: read(option), ..Options::default() };
+        let site = Site { yield_to: read(site), ..Site::default() };
+        LaunchRequest::merge(Sources { options, site, ..sources(&[]) })
+    };
+    for (option, site, chosen) in [
+        (None, None, "runs"),
+        (Some("ann"), None, "ann"),
+        (None, Some("bob"), "bob"),
+        (Some("ann"), Some("bob"), "ann"),
+        (Some("runs"), Some("all"), "runs"),
+    ] {
+        let request = of(option, site, true).unwrap();
+        assert_eq!(request.yield_to.to_string(), chosen);
+        let told = said(&decide(&request, &facts("core:4")).unwrap());
+        let phrase = "gives cores back to programs of";
+        assert_eq!(told.contains(phrase), chosen != "runs", "{told}");
+        // A run inside another hold yields to none of them.
+        let mut inner = facts("core:4");
+        inner.ledger.within = "0-1".parse().unwrap();
+        assert!(!said(&decide(&request, &inner).unwrap()).contains(phrase));
+    }
+    assert!(of(Some("all"), None, false).unwrap_err().to_string().contains("add --grow"));
+    assert!(of(None, Some("all"), false).is_ok(), "a site's rule concerns runs that grow");
 }
 
 #[test]

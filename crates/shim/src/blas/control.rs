@@ -27,6 +27,11 @@ const OF_ITS_OWN: c_int = 1;
 const OF_OPENMP: c_int = 2;
 /// Names of MKL's functions: its number, and how to set that of the calling thread.
 const MKL: [&CStr; 2] = [c"MKL_Get_Max_Threads", c"MKL_Set_Num_Threads_Local"];
+/// Names of BLIS's functions: whether each thread has a number of its own, the number, and how to
+/// set it. Versions without the first have one number for the process, or, as AMD's build, cannot
+/// be told from these.
+const BLIS: [&CStr; 3] =
+    [c"bli_info_get_enable_tls", c"bli_thread_get_num_threads", c"bli_thread_set_num_threads"];
 
 /// Number of tries to get the right to set a number. Chosen: some microseconds.
 const TRIES: u32 = 1000;
@@ -34,6 +39,8 @@ const TRIES: u32 = 1000;
 type Get = unsafe extern "C" fn() -> c_int;
 type Set = unsafe extern "C" fn(c_int);
 type SetLocal = unsafe extern "C" fn(c_int) -> c_int;
+/// BLIS's numbers have a word; the low half of an answer is the whole number.
+type SetWord = unsafe extern "C" fn(isize);
 
 /// Number of threads of one library. Leaked.
 pub(super) struct Control {
@@ -51,6 +58,11 @@ enum Scope {
     Thread {
         get: Get,
         set: SetLocal,
+    },
+    /// BLIS from 1.0 on: a number of the thread, and no other one below it.
+    OwnThread {
+        get: Get,
+        set: SetWord,
     },
 }
 
@@ -77,7 +89,8 @@ fn known() -> impl Iterator<Item = &'static Control> {
 
 /// Returns how to set the threads of the library that holds a function; null if that is not known.
 pub(super) fn of(function: usize) -> *mut Control {
-    let found = OPENBLAS.iter().find_map(|names| openblas(function, names)).or_else(|| mkl(function));
+    let found = OPENBLAS.iter().find_map(|names| openblas(function, names));
+    let found = found.or_else(|| mkl(function)).or_else(|| blis(function));
     let Some((reader, scope)) = found else { return null_mut() };
     let same = known().find(|control| control.reader == reader && !control.gone.load(Relaxed));
     if let Some(control) = same {
@@ -127,6 +140,17 @@ fn mkl(function: usize) -> Option<(usize, Scope)> {
     Some((reader, Scope::Thread { get, set }))
 }
 
+fn blis(function: usize) -> Option<(usize, Scope)> {
+    let [own, get, set] = BLIS.map(|name| linked::beside(function, name));
+    let (own, reader, set) = (own?, get?, set?);
+    // SAFETY: the functions of these names have these types.
+    let (own, get) = unsafe { (transmute::<usize, Get>(own), transmute::<usize, Get>(reader)) };
+    // SAFETY: the same.
+    let set = unsafe { transmute::<usize, SetWord>(set) };
+    // SAFETY: takes nothing.
+    (unsafe { own() } != 0).then_some((reader, Scope::OwnThread { get, set }))
+}
+
 /// Drops unloaded libraries.
 pub(super) fn forget() {
     for control in known().filter(|control| !control.gone.load(Relaxed)) {
@@ -157,8 +181,10 @@ impl Control {
             Scope::Process(process) => process.own_number(process.number()),
             Scope::OpenMp(queries) if queries.inside().is_some() => 1,
             Scope::OpenMp(queries) => queries.threads_most(),
-            // SAFETY: takes nothing.
-            Scope::Thread { get, .. } => u32::try_from(unsafe { get() }).unwrap_or(0),
+            Scope::Thread { get, .. } | Scope::OwnThread { get, .. } => {
+                // SAFETY: takes nothing.
+                u32::try_from(unsafe { get() }).unwrap_or(0)
+            }
         }
     }
 
@@ -172,9 +198,14 @@ impl Control {
                 }
                 0
             }
-            Scope::OpenMp(_) | Scope::Thread { .. } if threads >= own => NOTHING_SET,
+            _ if threads >= own => NOTHING_SET,
             Scope::OpenMp(queries) => {
                 queries.set_threads(threads);
+                own
+            }
+            Scope::OwnThread { set, .. } => {
+                // SAFETY: takes a number.
+                unsafe { set(threads as isize) };
                 own
             }
             // SAFETY: takes a number.
@@ -186,8 +217,12 @@ impl Control {
     pub(super) fn leave(&self, entered: u32) {
         match &self.scope {
             Scope::Process(process) => process.leave(),
-            Scope::OpenMp(_) | Scope::Thread { .. } if entered == NOTHING_SET => {}
+            _ if entered == NOTHING_SET => {}
             Scope::OpenMp(queries) => queries.set_threads(entered),
+            Scope::OwnThread { set, .. } => {
+                // SAFETY: takes a number, which the thread had.
+                unsafe { set(entered as isize) };
+            }
             // SAFETY: takes a number.
             Scope::Thread { set, .. } => {
                 // SAFETY: takes a number; 0 is the answer for a thread without a number of its own.

@@ -11,16 +11,14 @@ use crate::ticks::{monotonic_ns, now};
 use std::cell::UnsafeCell;
 use std::sync::atomic::{AtomicBool, Ordering::*};
 use trimtab_core::budget::page::{Owner, SLOTS, State, slot};
-use trimtab_core::budget::share::{Observed, demand, share, threads_used};
+use trimtab_core::budget::share::{demand, share};
+use trimtab_core::budget::track::Track;
 
-/// Shortest time between two examinations, in ticks: about a millisecond (see
-/// [`crate::ticks::now`]); a tenth of the time in which a process gets lent cores back.
+/// Shortest time between two examinations, in ticks (see [`crate::ticks::now`]): about
+/// [`EXAMINE_NS_MIN`](trimtab_core::budget::track::EXAMINE_NS_MIN).
 pub(super) const INTERVAL_TICKS: u64 = if cfg!(target_arch = "x86_64") { 2_500_000 } else { 1_000_000 };
 /// An examination may take this part of the time.
 const COST_PART: u64 = 100;
-/// Shortest time over which CPU time is measured, in nanoseconds. Chosen: two or three slices of
-/// the scheduler, and below the 10 ms in which a process gets its cores back.
-const USE_NS_MIN: u64 = 8_000_000;
 
 /// Whether a thread examines. No thread waits for it.
 static EXAMINING: AtomicBool = AtomicBool::new(false);
@@ -51,19 +49,11 @@ struct Known {
     owner: u64,
     /// Whether it is that process, and one of the hold.
     counts: bool,
-    /// Its teams when it was last observed.
-    teams: u32,
-    /// Its CPU time, and when that was read.
-    cpu_ns: u64,
-    at_ns: u64,
-    used: Option<u32>,
-    /// Whether it opened a team between the two readings of its CPU time.
-    opened: bool,
+    track: Track,
 }
 
 impl Known {
-    const NOTHING: Self =
-        Self { owner: 0, counts: false, teams: 0, cpu_ns: 0, at_ns: 0, used: None, opened: false };
+    const NOTHING: Self = Self { owner: 0, counts: false, track: Track::NOTHING };
 
     /// Returns the process's demand.
     fn look(&mut self, slot: &Slot, cores: u32, at_ns: u64, anew: bool) -> u32 {
@@ -71,33 +61,20 @@ impl Known {
         let Some(owner) = Owner::read(word) else { return 0 };
         let state = State::read(slot[slot::STATE].load(Relaxed));
         if self.owner != word {
-            *self = Self { owner: word, teams: state.teams, ..Self::NOTHING };
+            *self = Self { owner: word, counts: false, track: Track::new(state.teams) };
         }
-        if self.at_ns == 0 || anew {
+        if self.track.is_new() || anew {
             self.counts = process::is(owner) && process::is_confined_to(owner.pid, page::hold());
         }
         if !self.counts {
-            self.at_ns = at_ns;
+            self.track.pass(at_ns);
             return 0;
         }
         let Some(cpu_ns) = process::cpu_time(owner.pid) else {
             self.counts = false;
             return 0;
         };
-        self.opened |= self.teams != state.teams;
-        let opened = self.opened;
-        self.teams = state.teams;
-        let elapsed = at_ns.saturating_sub(self.at_ns);
-        if self.at_ns == 0 || elapsed >= USE_NS_MIN {
-            self.used = (self.at_ns != 0).then(|| {
-                let used = threads_used(cpu_ns.saturating_sub(self.cpu_ns), elapsed);
-                // A process that gets no CPU does not wait.
-                if used == 0 { process::is_ready(owner.pid).into() } else { used }
-            });
-            (self.cpu_ns, self.at_ns, self.opened) = (cpu_ns, at_ns, false);
-        }
-        let State { computing, wants, .. } = state;
-        demand(&Observed { computing, wants, used: self.used, opened }, cores)
+        demand(&self.track.observe(state, cpu_ns, at_ns, || process::is_ready(owner.pid)), cores)
     }
 }
 

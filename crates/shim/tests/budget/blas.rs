@@ -76,6 +76,34 @@ fn a_number_of_each_thread_is_set_for_the_calling_one() {
 }
 
 #[test]
+fn blis_is_bounded_if_it_says_that_each_thread_has_a_number() {
+    let bounded = ["4 8", "8 8", "4,1,1 8 4 8", "2,2 8 4", "77:4 8", "4 8", "3 3 4,1,1 3"];
+    let own = ["8 8", "8 8", "8,8,8 8 8 8", "8,8 8 8", "77:8 8", "8 8"];
+    for (flag, sizes, is_counted) in [
+        ("-DBLIS=1", bounded.as_slice(), true),
+        ("-DBLIS=0", &[&own[..], &["3 3 3,3,3 3"]].concat(), false),
+        ("-DBLIS=2", &[&own[..], &["3 3 8,8,8 3"]].concat(), false),
+    ] {
+        let Some(linked) = BlasProgram::of("gcc", &[flag]) else { return };
+        let steps = [
+            (4, "one number"),
+            (16, "one number"),
+            (4, "pool number pause one number"),
+            (4, "team number one"),
+            (4, "solve number"),
+            (4, "jump one number"),
+            (4, "set one number pool number"),
+        ];
+        for ((cores, steps), sizes) in steps.into_iter().zip(sizes) {
+            let hold = Hold::of(cores, Rule::Unnumbered);
+            assert_eq!(linked.run(&hold, steps), *sizes, "{flag} {steps}");
+            let is_team = |steps: &str| steps.starts_with("team");
+            assert_eq!(hold.content().sums().teams > 0, is_counted || is_team(steps), "{flag} {steps}");
+        }
+    }
+}
+
+#[test]
 fn two_processes_share_the_cores_by_their_calls() {
     let Some(linked) = BlasProgram::of("gcc", &[]) else { return };
     let Some(other) = HostProgram::built("gcc", "budget.c", &["-O1", "-fopenmp"]) else { return };
@@ -122,7 +150,7 @@ fn a_process_that_is_killed_in_a_call_does_not_count() {
 
 #[test]
 fn calls_without_a_budget_reach_the_library_unchanged() {
-    for flags in [[].as_slice(), &["-DMKL"]] {
+    for flags in [[].as_slice(), &["-DMKL"], &["-DBLIS=0"], &["-DBLIS=1"], &["-DBLIS=2"]] {
         let Some(linked) = BlasProgram::of("gcc", flags) else { return };
         let hold = Hold::of(2, Rule::All);
         let mut command = hold.command(&linked.program, "one pool team solve number");

@@ -116,9 +116,12 @@ fn libraries_that_rely_on_their_number_keep_it() {
     for compiler in ["gcc", "clang"] {
         let flags = ["-O1", "-fopenmp", "-shared", "-fPIC"];
         let Some(plugin) = HostProgram::built(compiler, "teamlib.c", &flags) else { continue };
-        for (name, sizes) in
-            [("libxgboost.so", "8 8 8"), ("libopenblas.so.0", "8 8 8"), ("libxboost.so", "3 3 3")]
-        {
+        for (name, sizes) in [
+            ("libxgboost.so", "8 8 8"),
+            ("libopenblas.so.0", "8 8 8"),
+            ("libblis.so.4", "8 8 8"),
+            ("libxboost.so", "3 3 3"),
+        ] {
             let library = plugin.path.with_file_name(name);
             std::fs::copy(&plugin.path, &library).unwrap();
             let hold = Hold::of(3, Rule::All);

@@ -6,7 +6,7 @@
 //   forked   goes on in a child while another thread is in a call; the parent then ends both calls
 //   jump     a product whose error handler jumps out of it
 //   stay     stays in a call until standard input ends
-//   set      the program sets three threads (OpenBLAS's interface)
+//   set      the program sets three threads (not MKL's)
 //   pause    a while without calls
 //   number   the library's number now
 // It prints the number of threads of each call.
@@ -26,10 +26,16 @@ extern jmp_buf blas_error;
 #ifdef MKL
 int MKL_Get_Max_Threads(void);
 #define get MKL_Get_Max_Threads
+#elif defined BLIS
+long bli_thread_get_num_threads(void);
+void bli_thread_set_num_threads(long);
+#define get() (int)bli_thread_get_num_threads()
+#define set bli_thread_set_num_threads
 #else
 int openblas_get_num_threads(void);
 void openblas_set_num_threads(int);
 #define get openblas_get_num_threads
+#define set openblas_set_num_threads
 #endif
 
 static int first = 101;
@@ -99,7 +105,7 @@ int main(int count, char **word) {
             first = 101;
         } else if (!strcmp(word[at], "set")) {
 #ifndef MKL
-            openblas_set_num_threads(3);
+            set(3);
 #endif
         } else if (!strcmp(word[at], "pause")) {
             usleep(100000);

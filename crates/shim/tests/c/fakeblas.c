@@ -1,6 +1,8 @@
 // Stand-in for a BLAS library with threads: it has OpenBLAS's functions for its number of threads, or
-// MKL's if MKL is defined. A product stores the number of threads that it would use, and waits until as
-// many calls are inside as `blas_together` says. It checks that its arguments arrive.
+// MKL's if MKL is defined, or BLIS's if BLIS is (0: one number for the process; 1: one for each thread, and a
+// function that says so; 2: one for each thread, without that function, as AMD's build). A product stores the
+// number of threads that it would use, and waits until as many calls are inside as `blas_together` says. It
+// checks that its arguments arrive.
 #include <pthread.h>
 #include <setjmp.h>
 #include <stdio.h>
@@ -24,6 +26,18 @@ int MKL_Set_Num_Threads_Local(int threads) {
     return before;
 }
 static int threads(void) { return MKL_Get_Max_Threads(); }
+#elif defined BLIS
+#if BLIS
+static __thread long number = 8;
+#if BLIS == 1
+long bli_info_get_enable_tls(void) { return 1; }
+#endif
+#else
+static volatile long number = 8;
+#endif
+long bli_thread_get_num_threads(void) { return number; }
+void bli_thread_set_num_threads(long threads) { number = threads; }
+static int threads(void) { return (int)number; }
 #else
 static volatile int number = 8;
 int openblas_get_parallel(void) { return 1; }

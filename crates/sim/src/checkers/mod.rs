@@ -15,11 +15,14 @@
 //! - Of the simulator: [`work`] (given work is done), [`time`] (running threads and busy CPUs
 //!   agree), [`counters`] (they only grow), [`idle`] (no CPU is idle while a thread waits that may
 //!   run there), [`starving`] (a ready thread runs).
+//! - Of the budget of a hold: [`budget`] (each process has its part of the cores, and lent cores
+//!   come back).
 //! - Of the policy: [`masks`] (as decided, and given back by the host at the end), [`turns`] (each
 //!   turn is allowed), [`trips`] (no thread is moved back and forth without a benefit),
 //!   [`settling`] (when the load stops changing, moves for balance stop), [`moves`] (no move
 //!   because of memory if memory delays no thread, and not too many moves).
 
+pub mod budget;
 pub mod counters;
 pub mod idle;
 pub mod masks;
@@ -81,6 +84,8 @@ pub enum Invariant {
     /// No thread is moved because of memory if memory delays no thread, and none is moved too
     /// often.
     Moves,
+    /// Each process of a hold gets its part of the cores, and lent cores come back.
+    Budget,
 }
 
 impl Invariant {
@@ -97,6 +102,7 @@ impl Invariant {
             Self::Trips => "trips",
             Self::Settling => "settling",
             Self::Moves => "moves",
+            Self::Budget => "budget",
         }
     }
 }
@@ -210,6 +216,7 @@ impl Judge {
             Box::new(trips::TripsChecker::default()),
             Box::new(settling::SettlingChecker::default()),
             Box::new(moves::MovesChecker::default()),
+            Box::new(budget::BudgetChecker::default()),
         ];
         Self {
             terms: Terms::of(scenario),

@@ -358,3 +358,69 @@ fn of_one_law_a_few_violations_are_kept() {
     assert!(found.is_sorted_by_key(|violation| violation.at));
     assert!(found[0].to_string().starts_with("time at "), "{}", found[0]);
 }
+
+/// Returns two processes with teams of four threads in a hold of four cores; the second one waits
+/// for 30 ms after each of its regions, and ends later.
+fn of_hold() -> Scenario {
+    let process = |name: &str, regions: u32, pause: Option<Span>| ProgramSpec {
+        body: Body::Teams { regions, work: Span::from_ms(8), pause, hold: Some(7) },
+        ..ProgramSpec::spmd(name, 4, Span::ZERO, WaitMode::Sleep)
+    };
+    let pause = Some(Span::from_ms(30));
+    scenario(4, "linux-6.12", vec![process("busy", 400, None), process("waits", 60, pause)], 60)
+}
+
+#[test]
+fn teams_that_take_cores_of_others_are_caught() {
+    let budget = |tamper: fn(&mut crate::world::BudgetView, usize)| {
+        tampered(&of_hold(), |scene| {
+            for (at, program) in scene.programs.iter_mut().enumerate() {
+                if let Some(view) = program.budget.as_mut().filter(|view| view.size > 0) {
+                    tamper(view, at);
+                }
+            }
+        })
+    };
+    assert_eq!(budget(|_, _| {}), []);
+    let broken = [Invariant::Budget];
+    assert_eq!(budget(|view, _| view.size = 5), broken, "more than it asks for");
+    assert_eq!(budget(|view, at| view.size -= u32::from(at == 1)), broken, "less than half of the cores");
+    assert_eq!(budget(|view, _| view.passed_over = view.opened + Span::from_ms(1_000_000)), broken);
+    // What the first one borrowed does not come back.
+    assert_eq!(budget(|view, _| (view.size, view.came) = (4, Moment(0))), broken);
+}
+
+#[test]
+fn a_process_that_waits_lends_its_cores_and_has_them_back_with_its_next_team() {
+    let mut scenes: Vec<Scene> = Vec::new();
+    assert_eq!(tampered(&of_hold(), |scene| scenes.push(scene.clone())), []);
+    let views = |scene: &Scene| Some((scene.programs[0].budget?, scene.programs[1].budget?));
+    let both: Vec<_> = scenes.iter().filter_map(views).collect();
+    assert!(both.iter().any(|(busy, waits)| busy.size == 4 && waits.size == 0), "it borrows");
+    assert!(both.iter().all(|(_, waits)| [0, 2, 4].contains(&waits.size)));
+    let halves = both.iter().filter(|(busy, waits)| (busy.size, waits.size) == (2, 2));
+    assert!(halves.count() > 1, "both have their parts");
+    // It has them all when the other one has ended, from its next team on.
+    let ended = scenes.iter().find_map(|scene| scene.programs[0].ended).unwrap();
+    let alone = scenes.iter().filter_map(|scene| scene.programs[1].budget);
+    let mut alone =
+        alone.filter(|waits| waits.size > 0 && waits.opened > ended + Span::from_ms(2)).peekable();
+    assert!(alone.peek().is_some() && alone.all(|waits| waits.size == 4));
+}
+
+#[test]
+fn processes_without_a_budget_have_all_their_threads() {
+    let mut free = of_hold();
+    for program in &mut free.programs {
+        if let Body::Teams { hold, .. } = &mut program.body {
+            *hold = None;
+        }
+    }
+    let mut crowded = 0;
+    let broken = tampered(&free, |scene| {
+        assert!(scene.programs.iter().all(|program| program.budget.is_none()));
+        crowded += usize::from(scene.loads.iter().map(|(_, load)| load).sum::<usize>() > 4);
+    });
+    assert_eq!(broken, []);
+    assert!(crowded > 0, "eight threads on four CPUs");
+}

@@ -71,6 +71,7 @@ fn whole(at: usize, given: &ProgramSpec, now: &Scene, found: &mut ViolationLog) 
             let threads = threads * u64::from(inner);
             Some((threads, threads as f64 * each))
         }
+        Body::Teams { regions, work, .. } => Some((threads, f64::from(regions.max(1)) * work.0 as f64)),
         // The work of one job is drawn.
         Body::Churn { jobs: Some(jobs), .. } if u64::from(born) != u64::from(jobs) => {
             add(format!("is one of {born} jobs, not of {jobs}"));

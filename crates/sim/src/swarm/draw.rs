@@ -56,6 +56,10 @@ pub fn draw(seed: u64, number: u64, size: Size) -> Draft {
     let window = Span::from_ms(1_000).max(interval.times(20.0));
     let end = Moment(0) + settle + Span(SETTLING_WINDOWS * window.0);
     let mut programs = programs(&mut rng.fork("programs"), &cpus, settle, end);
+    let mut budget = rng.fork("budget");
+    if chance(&mut budget, 0.15) {
+        programs.extend(processes_of_hold(&mut budget, &cpus, settle));
+    }
     let events = if chance(&mut plan, 0.5) {
         events(&mut rng.fork("events"), &cpus, settle, programs.len())
     } else {
@@ -176,6 +180,29 @@ fn programs(rng: &mut Rng, cpus: &CpuSet, settle: Span, end: Moment) -> Vec<Prog
             let work =
                 if chance(&mut rng, 0.6) { lasts } else { Span::from_ms(between(&mut rng, 50, 3_000)) };
             ProgramSpec { name: format!("p{at}"), ..program(&mut rng, cpus, settle, work) }
+        })
+        .collect()
+}
+
+/// Draws processes that share the budget of one hold.
+fn processes_of_hold(rng: &mut Rng, cpus: &CpuSet, settle: Span) -> Vec<ProgramSpec> {
+    let mask = if chance(rng, 0.5) { Some(subset(rng, cpus)) } else { None };
+    let cores = mask.as_ref().map_or(cpus.len(), CpuSet::len) as u64;
+    (0..between(rng, 2, 4))
+        .map(|at| {
+            let work = Span::from_us(pick(rng, &[50, 500, 5_000, 40_000]));
+            let pause = chance(rng, 0.6).then(|| Span::from_us(pick(rng, &[300, 9_000, 50_000, 400_000])));
+            let most = Span::from_ms(between(rng, 100, 3_000)).0 / (work.0 + pause.unwrap_or(Span::ZERO).0);
+            let regions = most.clamp(1, 3_000) as u32;
+            let threads = between(rng, 1, 2 * cores) as u32;
+            let wait = pick(rng, &[WaitMode::Spin, WaitMode::Yield, WaitMode::Sleep]);
+            let name = format!("h{at}");
+            ProgramSpec {
+                body: Body::Teams { regions, work, pause, hold: Some(1) },
+                mask: mask.clone(),
+                start: Moment(if chance(rng, 0.5) { rng.below(settle.0) } else { 0 }),
+                ..ProgramSpec::spmd(&name, threads, Span::ZERO, wait)
+            }
         })
         .collect()
 }

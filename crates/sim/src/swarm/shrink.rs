@@ -250,6 +250,17 @@ fn plainer(program: &ProgramSpec) -> Vec<ProgramSpec> {
             Body::Nested { inner: inner.div_ceil(2), regions, work },
             Body::Nested { inner, regions: regions.div_ceil(2), work },
         ],
+        Body::Teams { regions, work, pause, hold } => vec![
+            Body::Spmd {
+                work: Span((work.0 * u64::from(regions) / u64::from(program.threads)).max(1)),
+                interval: None,
+                imbalance: 0.0,
+                jitter: 0.0,
+            },
+            Body::Teams { regions, work, pause, hold: None },
+            Body::Teams { regions, work, pause: None, hold },
+            Body::Teams { regions: regions.div_ceil(2), work, pause, hold },
+        ],
         Body::Hog { .. } => vec![Body::Hog { duty: None }],
         Body::Churn { at_once, work, jobs } => vec![
             Body::Hog { duty: None },

@@ -1,5 +1,6 @@
 use super::*;
 use crate::checkers::{Invariant, check};
+use crate::program::Body;
 use crate::scenario::Happening;
 use std::cell::Cell;
 use trimtab_core::time::Moment;
@@ -64,6 +65,8 @@ fn drafts_are_of_every_kind() {
     assert!(some(&|draft| happens(draft, |what| matches!(what, Happening::Start(_)))));
     assert!(some(&|draft| happens(draft, |what| matches!(what, Happening::Stop(_)))));
     assert!(some(&|draft| draft.faults.stale > 0.0 && draft.faults.delayed > 0.0));
+    let is_of_hold = |body: &Body| matches!(body, Body::Teams { hold: Some(_), .. });
+    assert!(some(&|draft| draft.programs.iter().filter(|program| is_of_hold(&program.body)).count() > 1));
     // Every draft ends, and names only things that exist.
     for draft in &drafts {
         let scenario = draft.scenario();

@@ -8,7 +8,8 @@
 //!
 //! Properties: equal model, kernel, programs and seed give equal runs. Time on CPUs adds up to the
 //! time that CPUs were busy. A thread does exactly the work that it was given. An event costs the
-//! logarithm of the number of CPUs and threads, and allocates nothing.
+//! logarithm of the number of CPUs and threads, and allocates nothing; the start of a team in a
+//! hold costs an observation of the hold's processes.
 //!
 //! Left out: interrupts, the balancer's own cost, waits for I/O.
 //!
@@ -20,13 +21,17 @@
 //! - `spawn`: programs start, threads start and end.
 //! - `running`: threads on and off CPUs.
 //! - `waiting`: phases, barriers, sleep.
+//! - `regions`: regions of processes with teams, whose sizes the budgets of holds (`budgets`)
+//!   bound.
 //! - `control`: actions of a host or a scenario on a running world.
 //! - `view`: the view of a world from outside.
 
 mod agenda;
+mod budgets;
 mod control;
 mod cpu_clocks;
 mod hardware;
+mod regions;
 mod roster;
 mod running;
 mod spawn;
@@ -36,7 +41,7 @@ mod waiting;
 
 pub(crate) use agenda::finite;
 pub use control::Refused;
-pub use view::{Activity, ProgramView, RunCounters, ThreadView};
+pub use view::{Activity, BudgetView, ProgramView, RunCounters, ThreadView};
 
 use crate::kernel::Kernel;
 use crate::model::Model;
@@ -45,8 +50,10 @@ use crate::progress::{NoStalls, Progress};
 use crate::rng::Rng;
 use crate::sched::{Scheduler, Seats, scheduler};
 use agenda::Agenda;
+use budgets::Budgets;
 use cpu_clocks::CpuClocks;
 use hardware::Hardware;
+use regions::Regions;
 use roster::Roster;
 use timeline::{Slot, Timeline};
 use trimtab_core::ids::Pu;
@@ -103,6 +110,15 @@ struct SimThread {
 struct BarrierTeam {
     members: Vec<u32>,
     arrived: u32,
+    /// Only this many of the members take part, the first ones; `None`: all.
+    first: Option<u32>,
+}
+
+impl BarrierTeam {
+    /// Returns the number of threads for which the barrier waits.
+    fn parties(&self) -> usize {
+        self.first.map_or(self.members.len(), |first| first as usize)
+    }
 }
 
 /// Program that was added.
@@ -118,6 +134,7 @@ struct AddedProgram {
     begun: bool,
     ended: Option<u64>,
     stopped: bool,
+    regions: Regions,
 }
 
 /// Machine at work.
@@ -129,6 +146,7 @@ pub struct World<P: Progress = NoStalls> {
     agenda: Agenda,
     roster: Roster,
     teams: Vec<BarrierTeam>,
+    budgets: Budgets,
     seats: Seats,
     scheduler: Box<dyn Scheduler>,
     memory: P,
@@ -173,6 +191,7 @@ impl<P: Progress> World<P> {
             agenda: Agenda::default(),
             roster: Roster::default(),
             teams: Vec::new(),
+            budgets: Budgets::default(),
             scheduler: scheduler(kernel, &seats),
             seats,
             memory: progress,

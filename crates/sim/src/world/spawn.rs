@@ -1,5 +1,6 @@
 //! Spawn of programs and threads: the start of programs, the start and the end of threads.
 
+use super::regions::Regions;
 use super::timeline::Slot;
 use super::{AddedProgram, BarrierTeam, Phase, SimThread, World};
 use crate::program::{Bind, Body, ProgramSpec};
@@ -47,9 +48,14 @@ impl<P: Progress> World<P> {
     }
 
     /// Returns a program in its state before the start, and its start time in ns.
-    fn enrolled(&self, program: ProgramSpec) -> (u64, AddedProgram) {
+    fn enrolled(&mut self, program: ProgramSpec) -> (u64, AddedProgram) {
         let start = program.start.0.max(self.timeline.now());
         let mask = program.mask.as_ref().map(|mask| self.hardware.pus(mask));
+        if let Body::Teams { hold: Some(hold), .. } = program.body {
+            let all = || (0..self.cpus()).map(Pu::from_index).collect();
+            let cpus = mask.clone().unwrap_or_else(all);
+            self.budgets.add_cpus(hold, &cpus);
+        }
         let jobs = match program.body {
             Body::Churn { jobs, .. } => jobs,
             _ => Some(0),
@@ -63,6 +69,7 @@ impl<P: Progress> World<P> {
             begun: false,
             ended: None,
             stopped: false,
+            regions: Regions::default(),
             program,
         };
         (start, started)
@@ -128,6 +135,13 @@ impl<P: Progress> World<P> {
                     }
                 }
             }
+            Body::Teams { regions, .. } => {
+                for rank in 0..threads {
+                    let asleep = NewThread { rank, team, segment: 0.0, last: 0.0, segments: 0 };
+                    self.spawn_thread(at, &asleep);
+                }
+                self.start_regions(at, regions);
+            }
             Body::Hog { duty } => {
                 let segment = duty.map_or(f64::INFINITY, |(work, _)| work.0 as f64);
                 for rank in 0..threads {
@@ -189,7 +203,10 @@ impl<P: Progress> World<P> {
         self.seats.tasks[at] = Task::born(weight, group, new.rank);
         self.seats.set_mask(at, home);
         self.memory.born(Moment(self.timeline.now()), at, program, &self.agenda[program].program.footprint);
-        if new.segment.is_finite() {
+        let is_asleep = matches!(self.agenda[program].program.body, Body::Teams { .. });
+        if is_asleep {
+            self.roster[at].phase = Phase::Sleeps;
+        } else if new.segment.is_finite() {
             self.begin_segment(at);
         } else {
             (self.roster[at].phase, self.roster[at].left) = (Phase::Computes, f64::INFINITY);
@@ -205,6 +222,9 @@ impl<P: Progress> World<P> {
         let cpu = begins.unwrap_or_else(|| self.scheduler.fork(&mut self.seats, at));
         self.settle(cpu);
         self.seats.tasks[at].cpu = cpu as u32;
+        if is_asleep {
+            return;
+        }
         self.scheduler.joins(&mut self.seats, at, cpu, JoinReason::New);
         self.seats.push(at, cpu, self.timeline.now());
         self.came(at, cpu);

@@ -1,7 +1,8 @@
 //! View of a world from outside.
 
 use super::agenda::finite;
-use super::{Phase, World};
+use super::{AddedProgram, Phase, World};
+use crate::program::Body;
 use crate::progress::Progress;
 use crate::sched::TaskState;
 use trimtab_core::counts::Counts;
@@ -95,6 +96,27 @@ pub struct ProgramView {
     pub born: u32,
     /// Whether the program was stopped before its end.
     pub stopped: bool,
+    /// Budget of its hold, while it runs in one.
+    pub budget: Option<BudgetView>,
+}
+
+/// View of a process in the budget of its hold, now.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct BudgetView {
+    /// Number of the hold.
+    pub hold: u32,
+    /// Cores of the hold.
+    pub cores: u32,
+    /// Threads that the process asks for in each region.
+    pub asked: u32,
+    /// Threads of its team; 0 in a pause.
+    pub size: u32,
+    /// When its last team opened.
+    pub opened: Moment,
+    /// When it started, or its last pause ended.
+    pub came: Moment,
+    /// When another process last took it for one that waits while its team was open.
+    pub passed_over: Moment,
 }
 
 impl<P: Progress> World<P> {
@@ -105,7 +127,7 @@ impl<P: Progress> World<P> {
 
     /// Returns the programs, in the order in which they were added.
     pub fn programs(&self) -> impl Iterator<Item = ProgramView> + '_ {
-        self.agenda.iter().map(|started| ProgramView {
+        self.agenda.iter().enumerate().map(|(at, started)| ProgramView {
             name: started.program.name.clone(),
             start: started.program.start,
             ended: started.ended.map(Moment),
@@ -113,6 +135,20 @@ impl<P: Progress> World<P> {
             alive: started.alive,
             born: started.born,
             stopped: started.stopped,
+            budget: self.budget(at, started),
+        })
+    }
+
+    fn budget(&self, at: usize, started: &AddedProgram) -> Option<BudgetView> {
+        let Body::Teams { hold: Some(hold), .. } = started.program.body else { return None };
+        (started.begun && started.ended.is_none()).then(|| BudgetView {
+            hold,
+            cores: self.budgets.cores(hold),
+            asked: started.program.threads,
+            size: started.regions.size,
+            opened: Moment(started.regions.opened),
+            came: Moment(started.regions.came),
+            passed_over: Moment(self.budgets.passed_over(hold, at)),
         })
     }
 

@@ -25,7 +25,7 @@ impl<P: Progress> World<P> {
     fn work_over(&mut self, at: usize, cpu: usize) {
         let program = self.roster[at].program as usize;
         match self.agenda[program].program.body {
-            Body::Spmd { .. } | Body::Nested { .. } => self.arrive(at),
+            Body::Spmd { .. } | Body::Nested { .. } | Body::Teams { .. } => self.arrive(at),
             Body::Hog { duty: Some((_, pause)) } => {
                 self.timeline.plan(Slot::Alarm(at), self.timeline.now().saturating_add(pause.0));
                 self.stops_computing(at);
@@ -61,7 +61,7 @@ impl<P: Progress> World<P> {
         let team = self.roster[at].team as usize;
         self.stops_computing(at);
         self.teams[team].arrived += 1;
-        if self.teams[team].arrived as usize == self.teams[team].members.len() {
+        if self.teams[team].arrived as usize == self.teams[team].parties() {
             self.release(team, at);
         } else {
             self.waits(at);
@@ -97,6 +97,10 @@ impl<P: Progress> World<P> {
     fn release(&mut self, team: usize, last: usize) {
         self.counters.barriers += 1;
         self.teams[team].arrived = 0;
+        let program = self.roster[last].program as usize;
+        if matches!(self.agenda[program].program.body, Body::Teams { .. }) {
+            return self.region_over(program, last);
+        }
         let waker = self.seats.tasks[last].cpu as usize;
         self.proceed(last, waker);
         // No thread joins or leaves a team while it continues, but its members may end.
@@ -126,6 +130,11 @@ impl<P: Progress> World<P> {
             }
             return;
         }
+        self.go_on(at, Some(waker));
+    }
+
+    /// Lets a thread that waits or sleeps begin its next segment.
+    pub(super) fn go_on(&mut self, at: usize, waker: Option<usize>) {
         let cpu = self.seats.tasks[at].cpu as usize;
         let state = self.seats.tasks[at].state;
         if state == TaskState::Running {
@@ -145,7 +154,7 @@ impl<P: Progress> World<P> {
                     self.rearm(cpu);
                 }
             }
-            TaskState::Off => self.wake(at, Some(waker)),
+            TaskState::Off => self.wake(at, waker),
         }
     }
 
@@ -168,7 +177,7 @@ impl<P: Progress> World<P> {
     }
 
     /// Puts the running thread to sleep.
-    fn sleep(&mut self, at: usize, cpu: usize) {
+    pub(super) fn sleep(&mut self, at: usize, cpu: usize) {
         self.unseat(cpu);
         self.roster[at].phase = Phase::Sleeps;
         self.roster[at].sleeps += 1;
@@ -178,7 +187,7 @@ impl<P: Progress> World<P> {
     }
 
     /// Takes a waiting thread that wants no CPU any more out of its queue.
-    fn leave_queue(&mut self, at: usize) {
+    pub(super) fn leave_queue(&mut self, at: usize) {
         let cpu = self.seats.tasks[at].cpu as usize;
         self.settle(cpu);
         self.roster[at].wait += self.timeline.now() - self.seats.tasks[at].since;
@@ -206,12 +215,16 @@ impl<P: Progress> World<P> {
         if self.roster[at].phase != Phase::Sleeps {
             return;
         }
-        if let Body::Hog { duty: Some((work, _)) } = self.agenda[program].program.body {
-            let thread = &mut self.roster[at];
-            thread.phase = Phase::Computes;
-            thread.left = work.0 as f64;
-            thread.asked += thread.left;
-            self.wake(at, None);
+        match self.agenda[program].program.body {
+            Body::Hog { duty: Some((work, _)) } => {
+                let thread = &mut self.roster[at];
+                thread.phase = Phase::Computes;
+                thread.left = work.0 as f64;
+                thread.asked += thread.left;
+                self.wake(at, None);
+            }
+            Body::Teams { .. } => self.resume_regions(program),
+            _ => {}
         }
     }
 

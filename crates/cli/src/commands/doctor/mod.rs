@@ -18,6 +18,7 @@ use trimtab_linux::ledger::{Ledger, LedgerView};
 use trimtab_linux::limits::{Limiter, Limits};
 use trimtab_linux::memory::{self, Cause, SystemHugePages, system_huge_pages};
 use trimtab_linux::perf::Why;
+use trimtab_linux::process;
 use trimtab_linux::sys::mempolicy;
 
 /// Schema of the JSON document.
@@ -298,13 +299,7 @@ fn rules(world: &World) -> CheckResult {
 }
 
 fn process_hiding(world: &World) -> Option<CheckResult> {
-    let mounts = std::fs::read_to_string(world.proc().join("self/mounts")).ok()?;
-    let proc = mounts.lines().find(|line| line.split(' ').nth(1) == Some("/proc"))?;
-    let options = proc.split(' ').nth(3)?;
-    let hides = options
-        .split(',')
-        .any(|option| option.starts_with("hidepid=") && option != "hidepid=0" && option != "hidepid=off");
-    hides.then(|| {
+    process::has_hidepid(&world.proc()).then(|| {
         CheckResult::note("/proc", "other users' processes are hidden (hidepid): cores to which they are bound cannot be avoided, busy cores can")
     })
 }

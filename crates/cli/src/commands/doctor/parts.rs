@@ -27,7 +27,10 @@ pub(super) fn check() -> Vec<CheckResult> {
     let library = preload_library().ok();
     let with_blas = library.as_deref().map(preload_library_with_blas);
     let missing_blas = with_blas.as_ref().and_then(|found| found.as_ref().err()).map(|why| {
-        CheckResult::note(SUBJECT, format!("{why}: --fit budget needs it to bound calls of OpenBLAS and MKL"))
+        CheckResult::note(
+            SUBJECT,
+            format!("{why}: --fit budget needs it to bound calls of OpenBLAS, MKL and BLIS"),
+        )
     });
     let with_blas = with_blas.and_then(Result::ok);
     let parts = [std::env::current_exe().ok(), find_helper().ok(), library, with_blas, lab];

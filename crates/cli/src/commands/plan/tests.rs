@@ -46,7 +46,7 @@ const OPTIONS: [&[&str]; 30] = [
     &["--slice=1"],
     &["--preempt", "--preempt=100"],
     &["--spin=keep", "--spin=yield"],
-    &["--grow", "--grow=1", "--grow=3"],
+    &["--grow", "--grow=1", "--grow=3", "--grow --yield-to=all", "--grow=3 --yield-to=root,1000"],
     &[
         "--wait-policy=auto",
         "--wait-policy=sleep",
@@ -110,7 +110,8 @@ const RULES: [&str; 5] = [
     "[[rule]]\nprogram = \"*\"\nthp = \"never\"\n",
 ];
 
-const SITES: [&str; 4] = ["", "auto-cores = 1\n", "max-cores = 1\n", "reserved-cpus = \"0\"\n"];
+const SITES: [&str; 5] =
+    ["", "auto-cores = 1\n", "max-cores = 1\n", "reserved-cpus = \"0\"\n", "yield-to = \"all\"\n"];
 
 const TUNINGS: [&str; 5] = [
     "",

@@ -21,6 +21,7 @@ const JOBS: CountLimits = CountLimits::new(1, u32::MAX as u64, "jobs");
 /// `nice` from 19 to -20.
 const WEIGHT: CountLimits = CountLimits::new(15, 88_761, "weights");
 const GROUP: CountLimits = CountLimits::new(0, u32::MAX as u64, "groups");
+const HOLD: CountLimits = CountLimits::new(0, u32::MAX as u64, "numbers of holds");
 /// Limits of work, and of waiting times.
 const WORK: TimeLimits = TimeLimits::new(Span::from_us(1), Span::from_ms(360_000_000));
 const PATIENCE: TimeLimits = TimeLimits::new(Span::ZERO, END.high);
@@ -38,13 +39,15 @@ const LOCALITY: NumberLimits = NumberLimits::new(0.01, 100.0, "exponents");
 enum BodyKind {
     Spmd,
     Nested,
+    Teams,
     Hog,
     Churn,
 }
 
-const KINDS: [(&str, BodyKind); 4] = [
+const KINDS: [(&str, BodyKind); 5] = [
     ("spmd", BodyKind::Spmd),
     ("nested", BodyKind::Nested),
+    ("teams", BodyKind::Teams),
     ("hog", BodyKind::Hog),
     ("churn", BodyKind::Churn),
 ];
@@ -54,7 +57,7 @@ pub(super) fn threads(program: &ProgramSpec) -> u64 {
     match program.body {
         Body::Nested { inner, .. } => u64::from(program.threads) * u64::from(inner),
         Body::Churn { at_once, .. } => u64::from(at_once),
-        Body::Spmd { .. } | Body::Hog { .. } => u64::from(program.threads),
+        Body::Spmd { .. } | Body::Teams { .. } | Body::Hog { .. } => u64::from(program.threads),
     }
 }
 
@@ -186,6 +189,12 @@ fn body(
             let regions = section.needed_count("regions", REGIONS)? as u32;
             Body::Nested { inner, regions, work: section.needed_time("work", WORK)? }
         }
+        BodyKind::Teams => Body::Teams {
+            regions: section.needed_count("regions", REGIONS)? as u32,
+            work: section.needed_time("work", WORK)?,
+            pause: section.time("pause", WORK)?,
+            hold: section.count("hold", HOLD)?.map(|hold| hold as u32),
+        },
         BodyKind::Hog => {
             let duty = (section.time("works", WORK)?, section.time("sleeps", WORK)?);
             match duty {

@@ -206,6 +206,7 @@ fn program(out: &mut Out, path: &str, program: &ProgramSpec) {
     let kind = match program.body {
         Body::Spmd { .. } => "spmd",
         Body::Nested { .. } => "nested",
+        Body::Teams { .. } => "teams",
         Body::Hog { .. } => "hog",
         Body::Churn { .. } => "churn",
     };
@@ -227,6 +228,16 @@ fn program(out: &mut Out, path: &str, program: &ProgramSpec) {
             out.bare("inner", inner);
             out.bare("regions", regions);
             out.time("work", *work);
+        }
+        Body::Teams { regions, work, pause, hold } => {
+            out.bare("regions", regions);
+            out.time("work", *work);
+            if let Some(pause) = pause {
+                out.time("pause", *pause);
+            }
+            if let Some(hold) = hold {
+                out.bare("hold", hold);
+            }
         }
         Body::Hog { duty } => {
             if let Some((works, sleeps)) = duty {

@@ -69,6 +69,8 @@ fn body() -> impl Strategy<Value = Body> {
             regions,
             work
         }),
+        (1..1000_u32, work(), of(work()), of(any::<u32>()))
+            .prop_map(|(regions, work, pause, hold)| Body::Teams { regions, work, pause, hold }),
         of((work(), work())).prop_map(|duty| Body::Hog { duty }),
         (1..9_u32, work(), of(1..u32::MAX)).prop_map(|(at_once, work, jobs)| Body::Churn {
             at_once,
