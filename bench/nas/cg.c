@@ -16,7 +16,8 @@
  * memory bandwidth and irregular access, with a handful of barriers and
  * reductions in every step.
  *
- * Memory.  Every loop over rows uses schedule(static), so that row j of the
+ * Memory.  Every loop over rows uses schedule(static), unless the program is
+ * built to read OMP_SCHEDULE (common/schedule.h), so that row j of the
  * matrix and element j of all vectors belong to the same thread throughout;
  * that thread is the first to write them, which puts them on its NUMA node.
  * (make_cg_matrix does so for the matrix, start_vectors for the vectors.)
@@ -28,6 +29,7 @@
 #include "common/arguments.h"
 #include "common/memory.h"
 #include "common/report.h"
+#include "common/schedule.h"
 #include "common/team.h"
 #include "common/timer.h"
 #include "nas/cg_matrix.h"
@@ -103,7 +105,7 @@ static void multiply(const struct csr_matrix *matrix, const double *x, double *r
     const int32_t *column = matrix->column;
     const double *value = matrix->value;
 
-#pragma omp for schedule(static)
+#pragma omp for schedule(LOOP_SCHEDULE)
     for (int32_t j = 0; j < n; j++) {
         double sum = 0.0;
         for (int64_t k = row_start[j]; k < row_start[j + 1]; k++)
@@ -128,7 +130,7 @@ static double conj_grad(const struct csr_matrix *matrix, const struct cg_vectors
 
 #pragma omp parallel
     {
-#pragma omp for schedule(static) reduction(+ : rho)
+#pragma omp for schedule(LOOP_SCHEDULE) reduction(+ : rho)
         for (int32_t j = 0; j < n; j++) {
             z[j] = 0.0;
             r[j] = x[j];
@@ -145,12 +147,12 @@ static double conj_grad(const struct csr_matrix *matrix, const struct cg_vectors
             }
             multiply(matrix, p, q);
 
-#pragma omp for schedule(static) reduction(+ : pq)
+#pragma omp for schedule(LOOP_SCHEDULE) reduction(+ : pq)
             for (int32_t j = 0; j < n; j++)
                 pq += p[j] * q[j];
 
             const double alpha = rho_old / pq;
-#pragma omp for schedule(static) reduction(+ : rho)
+#pragma omp for schedule(LOOP_SCHEDULE) reduction(+ : rho)
             for (int32_t j = 0; j < n; j++) {
                 z[j] += alpha * p[j];
                 r[j] -= alpha * q[j];
@@ -158,14 +160,14 @@ static double conj_grad(const struct csr_matrix *matrix, const struct cg_vectors
             }
 
             const double beta = rho / rho_old;
-#pragma omp for schedule(static)
+#pragma omp for schedule(LOOP_SCHEDULE)
             for (int32_t j = 0; j < n; j++)
                 p[j] = r[j] + beta * p[j];
         }
 
         /* r itself has drifted from the true residual by rounding. */
         multiply(matrix, z, r);
-#pragma omp for schedule(static) reduction(+ : residual)
+#pragma omp for schedule(LOOP_SCHEDULE) reduction(+ : residual)
         for (int32_t j = 0; j < n; j++)
             residual += (x[j] - r[j]) * (x[j] - r[j]);
     }
@@ -185,13 +187,13 @@ static struct estimate iterate(const struct csr_matrix *matrix, const struct cg_
 
 #pragma omp parallel
     {
-#pragma omp for schedule(static) reduction(+ : xz, zz)
+#pragma omp for schedule(LOOP_SCHEDULE) reduction(+ : xz, zz)
         for (int32_t j = 0; j < n; j++) {
             xz += x[j] * z[j];
             zz += z[j] * z[j];
         }
         const double scale = 1.0 / sqrt(zz);
-#pragma omp for schedule(static)
+#pragma omp for schedule(LOOP_SCHEDULE)
         for (int32_t j = 0; j < n; j++)
             x[j] = scale * z[j];
     }

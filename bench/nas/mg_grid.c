@@ -28,6 +28,7 @@
 #include "nas/mg_grid.h"
 
 #include "common/memory.h"
+#include "common/schedule.h"
 
 #include <math.h>
 
@@ -59,7 +60,7 @@ double mg_norm(const struct mg_grid *grid)
     const int n = grid->n;
     double sum = 0.0;
 
-#pragma omp parallel for collapse(2) schedule(static) reduction(+ : sum)
+#pragma omp parallel for collapse(2) schedule(LOOP_SCHEDULE) reduction(+ : sum)
     for (int z = 0; z < n; z++)
         for (int y = 0; y < n; y++) {
             const double *row = mg_row(grid, z, y);
@@ -110,7 +111,7 @@ void mg_residual(const struct mg_stencil *a, const struct mg_grid *u, const stru
     const int n = u->n;
     const struct mg_stencil w = *a;
 
-#pragma omp for collapse(2) schedule(static)
+#pragma omp for collapse(2) schedule(LOOP_SCHEDULE)
     for (int z = 0; z < n; z++)
         for (int y = 0; y < n; y++) {
             struct lines lines;
@@ -134,7 +135,7 @@ void mg_smooth(const struct mg_stencil *c, const struct mg_grid *r, const struct
     const int n = r->n;
     const struct mg_stencil w = *c;
 
-#pragma omp for collapse(2) schedule(static)
+#pragma omp for collapse(2) schedule(LOOP_SCHEDULE)
     for (int z = 0; z < n; z++)
         for (int y = 0; y < n; y++) {
             struct lines lines;
@@ -156,7 +157,7 @@ void mg_restrict(const struct mg_grid *fine, const struct mg_grid *coarse)
 {
     const int n = coarse->n;
 
-#pragma omp for collapse(2) schedule(static)
+#pragma omp for collapse(2) schedule(LOOP_SCHEDULE)
     for (int z = 0; z < n; z++)
         for (int y = 0; y < n; y++) {
             struct lines lines;
@@ -194,7 +195,7 @@ void mg_prolong(const struct mg_grid *coarse, const struct mg_grid *fine, enum m
 {
     const int n = coarse->n;
 
-#pragma omp for collapse(2) schedule(static)
+#pragma omp for collapse(2) schedule(LOOP_SCHEDULE)
     for (int z = 0; z < 2 * n; z++)
         for (int y = 0; y < 2 * n; y++) {
             const int below = coarse_before(z, n);
