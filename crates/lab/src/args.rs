@@ -23,7 +23,7 @@ pub use hold::{HoldArgs, ReleaseArgs, ResizeArgs};
 pub use hook::HookArgs;
 pub use nodes::NodesArgs;
 pub use nri::NriArgs;
-pub use oversub::{Mix, OversubArgs, OversubCellArgs, Program, ProgramPair};
+pub use oversub::{Mix, NpbKernel, OversubArgs, OversubCellArgs, PairMember, Program, ProgramPair};
 pub use report::ReportArgs;
 pub use sim::{MachinesArgs, ScenarioArgs, SimArgs, SimCommand};
 pub use sim_figures::FiguresArgs;

@@ -131,6 +131,32 @@ impl ThreadBinding {
     }
 }
 
+/// Schedule of an OpenMP program's loops, as `OMP_SCHEDULE` names it.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum LoopSchedule {
+    /// Each thread has one part of the turns, of equal size.
+    Static,
+    /// A thread that is done takes the next turn.
+    Dynamic,
+    /// A thread that is done takes a share of the turns that are left.
+    Guided,
+}
+
+impl LoopSchedule {
+    /// All schedules, in the order of tables.
+    pub const ALL: [Self; 3] = [Self::Static, Self::Dynamic, Self::Guided];
+
+    /// Returns the name.
+    pub const fn word(self) -> &'static str {
+        match self {
+            Self::Static => "static",
+            Self::Dynamic => "dynamic",
+            Self::Guided => "guided",
+        }
+    }
+}
+
 /// Division of the cores between two programs.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
@@ -177,6 +203,7 @@ macro_rules! words {
 
 words!(Runtime, "runtime");
 words!(ThreadBinding, "grip");
+words!(LoopSchedule, "schedule");
 words!(Arrangement, "arrangement");
 
 /// The other program of a pair.
@@ -217,6 +244,10 @@ pub struct StudyCell {
     pub grip: ThreadBinding,
     /// Wait policy of the threads; [`WaitPolicy::Keep`] is the runtime's own.
     pub wait: WaitPolicy,
+    /// Schedule of the program's loops, if the program is built to be told one; `None` for the
+    /// schedule in its source.
+    #[serde(default)]
+    pub schedule: Option<LoopSchedule>,
     /// The other program; `None` if the program was alone.
     pub company: Option<PairedProgram>,
 }
@@ -229,8 +260,10 @@ impl StudyCell {
 
     /// Returns whether this is the configuration of a program's baseline.
     pub fn is_baseline(&self) -> bool {
-        let Self { per_core, grip, wait, company, .. } = self;
-        (*per_core, *grip, *wait) == (1, ThreadBinding::Floating, WaitPolicy::Keep) && company.is_none()
+        let Self { per_core, grip, wait, schedule, company, .. } = self;
+        (*per_core, *grip, *wait) == (1, ThreadBinding::Floating, WaitPolicy::Keep)
+            && schedule.is_none()
+            && company.is_none()
     }
 
     /// Returns the setting with which `run` would start the program like this.
@@ -253,8 +286,11 @@ impl StudyCell {
 /// Formats the cell as one line that differs for different cells.
 impl fmt::Display for StudyCell {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { runtime, threads, cores, grip, wait, company, .. } = self;
+        let Self { runtime, threads, cores, grip, wait, schedule, company, .. } = self;
         write!(f, "{}/{runtime}/{threads}on{cores}/{grip}/{wait}", self.name())?;
+        if let Some(schedule) = schedule {
+            write!(f, "/{schedule}")?;
+        }
         let Some(PairedProgram { program, class, runtime, per_core, arrangement, place }) = company else {
             return Ok(());
         };

@@ -13,7 +13,7 @@ fn steps(options: &str) -> Vec<OversubStep> {
     let words = words.into_iter().chain(options.split_whitespace());
     let matches = OversubArgs::augment_args(Clap::new("oversub")).get_matches_from(words);
     let args = OversubArgs::from_arg_matches(&matches).unwrap();
-    let tools = OversubTools::find(&args, "trimtab".into()).unwrap();
+    let tools = OversubTools::find(&args, class(&args), &kernels(&args), "trimtab".into()).unwrap();
     plan(&args, &tools, &"0-1".parse().unwrap()).steps
 }
 
@@ -24,7 +24,7 @@ fn commands() -> Vec<OversubStep> {
     let words = ["oversub", "--programs", folder.path().to_str().unwrap(), "--pairs", "./a 1 + ./b -x 2"];
     let matches = OversubArgs::augment_args(Clap::new("oversub")).get_matches_from(words);
     let args = OversubArgs::from_arg_matches(&matches).unwrap();
-    let tools = OversubTools::find(&args, "trimtab".into()).unwrap();
+    let tools = OversubTools::find(&args, class(&args), &kernels(&args), "trimtab".into()).unwrap();
     let steps = plan(&args, &tools, &"0-1".parse().unwrap()).steps;
     for job in steps.iter().flat_map(|step| &step.jobs) {
         let start = tools.start(job.program, Class::W, &job.cell, &job.cpus, None);
