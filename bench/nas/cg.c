@@ -33,29 +33,10 @@
 #include "common/team.h"
 #include "common/timer.h"
 #include "nas/cg_matrix.h"
+#include "nas/cg_problem.h"
 
 #include <math.h>
 #include <stdio.h>
-
-#define CG_STEPS 25
-#define MAX_ITERATIONS 75
-#define TOLERANCE 1e-10
-
-struct cg_class {
-    int32_t na;     /* order of the matrix */
-    int32_t nonzer; /* random elements of each generating vector */
-    int niter;      /* inverse power iterations */
-    double shift;
-    double zeta; /* reference value */
-};
-
-static const struct cg_class classes[CLASS_COUNT] = {
-    [CLASS_S] = {1400, 7, 15, 10.0, 8.5971775078648},
-    [CLASS_W] = {7000, 8, 15, 12.0, 10.362595087124},
-    [CLASS_A] = {14000, 11, 15, 20.0, 17.130235054029},
-    [CLASS_B] = {75000, 13, 75, 60.0, 22.712745482631},
-    [CLASS_C] = {150000, 15, 75, 110.0, 28.973605592845},
-};
 
 /* The vectors of the method, under their customary names. */
 struct cg_vectors {
@@ -201,13 +182,6 @@ static struct estimate iterate(const struct csr_matrix *matrix, const struct cg_
     return estimate;
 }
 
-/* Floating point operations of the timed section, as NPB counts them. */
-static double operation_count(const struct cg_class *problem)
-{
-    const double row = problem->nonzer * (problem->nonzer + 1.0);
-    return 2.0 * problem->niter * problem->na * (3.0 + row + CG_STEPS * (5.0 + row) + 3.0);
-}
-
 static void print_estimates(const struct estimate *estimates, int count)
 {
     printf("   iteration           ||r||                 zeta\n");
@@ -220,9 +194,9 @@ int main(int argc, char **argv)
 {
     static const struct bench_program program = {
         "cg", "NAS kernel CG: largest eigenvalue of a sparse matrix by conjugate gradients"};
-    static struct estimate estimates[MAX_ITERATIONS];
+    static struct estimate estimates[CG_MAX_ITERATIONS];
     const struct bench_options options = parse_arguments(&program, argc, argv);
-    const struct cg_class *problem = &classes[options.problem_class];
+    const struct cg_class *problem = &cg_classes[options.problem_class];
 
     struct bench_report report = {
         .kernel = "CG",
@@ -248,12 +222,12 @@ int main(int argc, char **argv)
     for (int i = 0; i < problem->niter; i++)
         estimates[i] = iterate(&matrix, &vectors, problem->shift);
     report.seconds = wall_seconds() - start;
-    report.mops = 1e-6 * operation_count(problem) / report.seconds;
+    report.mops = 1e-6 * cg_operations(problem) / report.seconds;
 
     const struct bench_value zeta = {"zeta", estimates[problem->niter - 1].zeta, problem->zeta};
     report.values = &zeta;
     report.value_count = 1;
-    report.verified = values_agree(&zeta, 1, TOLERANCE);
+    report.verified = values_agree(&zeta, 1, CG_TOLERANCE);
     if (!options.json)
         print_estimates(estimates, problem->niter);
     return finish_report(&report, options.json);
