@@ -20,6 +20,7 @@ mod documents;
 mod field;
 mod figures;
 mod hidden;
+mod npb;
 mod oversub;
 mod sim;
 mod started;
