@@ -42,7 +42,7 @@ refused() {
 }
 
 # With more ranks than CPUs, MPICH's ranks spin: that takes long, and shows nothing.
-for name in openmpi mpich libgomp libomp; do
+for name in openmpi mpich upcxx libgomp libomp; do
     if ! why=$("$peer" $name kernels --here 2>&1); then
         echo "skipped: $name: ${why#peer: }" >&2
         continue

@@ -21,6 +21,7 @@ pub fn title(runtime: Runtime) -> &'static str {
         Runtime::Mpich => "MPICH",
         Runtime::TeamThread => "Teams of threads",
         Runtime::TeamProcess => "Teams of processes",
+        Runtime::Upcxx => "UPC++",
         Runtime::Any => "Commands",
     }
 }

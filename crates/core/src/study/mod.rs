@@ -71,14 +71,23 @@ pub enum Runtime {
     TeamThread,
     /// A team of this project with processes as ranks.
     TeamProcess,
+    /// UPC++, with ranks in one machine.
+    Upcxx,
     /// Any, of a command of the user: it is told OpenMP's variables.
     Any,
 }
 
 impl Runtime {
     /// All runtimes whose programs are known, in the order of tables.
-    pub const ALL: [Self; 6] =
-        [Self::Libgomp, Self::Libomp, Self::OpenMpi, Self::Mpich, Self::TeamThread, Self::TeamProcess];
+    pub const ALL: [Self; 7] = [
+        Self::Libgomp,
+        Self::Libomp,
+        Self::OpenMpi,
+        Self::Mpich,
+        Self::TeamThread,
+        Self::TeamProcess,
+        Self::Upcxx,
+    ];
 
     /// Returns the name.
     pub const fn word(self) -> &'static str {
@@ -89,6 +98,7 @@ impl Runtime {
             Self::Mpich => "mpich",
             Self::TeamThread => "team-thread",
             Self::TeamProcess => "team-process",
+            Self::Upcxx => "upcxx",
             Self::Any => "any",
         }
     }
@@ -101,6 +111,8 @@ impl Runtime {
             Self::OpenMpi => runtimes::Runtime::OpenMpi,
             Self::Mpich => runtimes::Runtime::Mpich,
             Self::TeamThread | Self::TeamProcess => runtimes::Runtime::Team,
+            // The launcher does not know it: a program that starts its threads or ranks itself.
+            Self::Upcxx => runtimes::Runtime::Pthread,
         }
     }
 }

@@ -14,7 +14,7 @@ use trimtab_core::study::{Family, LoopSchedule, Runtime, ThreadBinding};
 ///
 /// Measures slowdown or gain by program, runtime, wait policy and binding, for one program alone
 /// and for two programs at once. Runs NAS kernels with OpenMP (GCC's and LLVM's), with MPI (Open
-/// MPI, MPICH) and with teams of threads and of processes; programs with barriers at chosen
+/// MPI, MPICH), with UPC++ and with teams of threads and of processes; programs with barriers at chosen
 /// intervals; a pipeline that spins on flags of its own; and nested teams. Each runs with 1, 2, 4
 /// and 8 threads per core, pinned, floating and balanced by speed, under several wait policies.
 /// Pairs of programs share all cores or get half of them each. Each case runs right after its
@@ -34,8 +34,8 @@ pub struct OversubArgs {
     /// barriers-100ms; pipeline, whose threads spin on flags; zones, with nested teams.
     #[arg(long, value_name = "LIST", value_delimiter = ',')]
     pub kernels: Vec<Program>,
-    /// Runtimes: libgomp, libomp, openmpi, mpich, team-thread, team-process. Default: all that are
-    /// installed.
+    /// Runtimes: libgomp, libomp, openmpi, mpich, team-thread, team-process, upcxx. Default: all
+    /// that are installed.
     #[arg(long, value_name = "LIST", value_delimiter = ',')]
     pub runtimes: Vec<Runtime>,
     /// Threads per core.

@@ -360,6 +360,7 @@ pub(super) fn peer(runtime: Runtime) -> Option<&'static str> {
         Runtime::OpenMpi => Some("openmpi"),
         Runtime::Mpich => Some("mpich"),
         Runtime::TeamThread | Runtime::TeamProcess => Some("team"),
+        Runtime::Upcxx => Some("upcxx"),
     }
 }
 
@@ -416,7 +417,7 @@ pub(super) fn deaf(runtime: Runtime, wait: WaitPolicy) -> Option<&'static str> {
         WaitPolicy::Sleep => How::Sleep,
     };
     match (runtime, how) {
-        (Runtime::Mpich | Runtime::TeamThread | Runtime::TeamProcess, _) => {
+        (Runtime::Mpich | Runtime::TeamThread | Runtime::TeamProcess | Runtime::Upcxx, _) => {
             Some("it has no variable for its wait policy")
         }
         (Runtime::Libgomp, How::Yield) => Some("it cannot yield while waiting"),
