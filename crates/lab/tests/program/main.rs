@@ -13,6 +13,7 @@ mod util;
 
 mod balances;
 mod bench;
+mod cache_misses;
 mod completions;
 mod cost;
 mod dist;
