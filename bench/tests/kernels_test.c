@@ -42,7 +42,7 @@ static void spoilt_sum(struct rank *rank, const void *in, void *out, size_t coun
     if (rank->me != RANKS - 1)
         return;
     if (type == NUMBER_F64)
-        *(double *)out *= 1.0 + (rank->job->kernel == KERNEL_FT || rank->job->kernel == KERNEL_IS ? 1e-11 : 1e-7);
+        *(double *)out *= 1.0 + (rank->job->kernel == KERNEL_FT || rank->job->kernel == KERNEL_IS ? 1e-11 : 1e-6);
     else
         *(int32_t *)out += 1;
 }
@@ -50,7 +50,7 @@ static void spoilt_sum(struct rank *rank, const void *in, void *out, size_t coun
 /* Replaces the beginning of a parcel from one rank to another by its end. */
 static void spoilt_exchange(struct rank *rank, struct parcels *parcels)
 {
-    const size_t number = rank->job->kernel == KERNEL_FT ? 16 : rank->job->kernel == KERNEL_CG ? 8 : 4;
+    const size_t number = rank->job->kernel == KERNEL_FT ? 16 : rank->job->kernel == KERNEL_IS ? 4 : 8;
     if (rank->me == 1 && parcels->send[2] >= 2 * number) {
         unsigned char *const first = ((struct shared *)rank->team)->outgoing[1] + parcels->send_at[2];
         memcpy(first, first + parcels->send[2] - number, number);
