@@ -26,8 +26,11 @@ const PLANE_WORK_S: f64 = 0.000_2;
 /// Shortest time for which ranks repeat a kernel, in milliseconds: shorter times would be lost in
 /// noise.
 const KERNEL_MS_MIN: &str = "100";
+/// Variable that sets how ranks of UPC++ wait. The table of runtimes has the runtimes that the
+/// launcher places.
+const UPCXX_WAITS: &str = "UPCXX_OVERSUBSCRIBED";
 /// Variables of the user that would make all variants equal.
-const REMOVED: [&str; 15] = [
+const REMOVED: [&str; 16] = [
     "OMP_WAIT_POLICY",
     "GOMP_SPINCOUNT",
     "KMP_BLOCKTIME",
@@ -43,6 +46,7 @@ const REMOVED: [&str; 15] = [
     "OMP_THREAD_LIMIT",
     "OMP_MAX_ACTIVE_LEVELS",
     "OMPI_MCA_mpi_yield_when_idle",
+    UPCXX_WAITS,
 ];
 
 impl Program {
@@ -399,7 +403,10 @@ pub(super) fn waits(runtime: Runtime, wait: WaitPolicy, cell: &StudyCell) -> Vec
 }
 
 fn variables(runtime: Runtime, waiting: &Waiting) -> Vec<(String, String)> {
-    let reads = runtime.runtime().row().wait_variables;
+    let reads = match runtime {
+        Runtime::Upcxx => &[UPCXX_WAITS][..],
+        _ => runtime.runtime().row().wait_variables,
+    };
     let all = waiting.variables(Yield::Unknown, &|_| None).into_iter();
     let set = all.filter_map(|variable| match variable.action {
         Action::Set { value } if reads.contains(&variable.name.as_str()) => Some((variable.name, value)),
@@ -417,12 +424,12 @@ pub(super) fn deaf(runtime: Runtime, wait: WaitPolicy) -> Option<&'static str> {
         WaitPolicy::Sleep => How::Sleep,
     };
     match (runtime, how) {
-        (Runtime::Mpich | Runtime::TeamThread | Runtime::TeamProcess | Runtime::Upcxx, _) => {
+        (Runtime::Mpich | Runtime::TeamThread | Runtime::TeamProcess, _) => {
             Some("it has no variable for its wait policy")
         }
         (Runtime::Libgomp, How::Yield) => Some("it cannot yield while waiting"),
         (Runtime::Any, How::Yield) => Some("only some OpenMP runtimes yield while waiting"),
-        (Runtime::OpenMpi, How::Sleep) => Some("its ranks yield, but do not sleep"),
+        (Runtime::OpenMpi | Runtime::Upcxx, How::Sleep) => Some("its ranks yield, but do not sleep"),
         _ => None,
     }
 }
@@ -492,6 +499,7 @@ mod tests {
             ["KMP_BLOCKTIME=infinite", "KMP_USE_YIELD=1"]
         );
         assert_eq!(said(Runtime::OpenMpi, 4, WaitPolicy::Spin), ["OMPI_MCA_mpi_yield_when_idle=0"]);
+        assert_eq!(said(Runtime::Upcxx, 4, WaitPolicy::Yield), ["UPCXX_OVERSUBSCRIBED=yes"]);
         for runtime in Runtime::ALL {
             assert_eq!(said(runtime, 4, WaitPolicy::Keep), [""; 0]);
             assert_eq!(said(runtime, 1, WaitPolicy::Auto), [""; 0], "as it is where every thread has a core");
