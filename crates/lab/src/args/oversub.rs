@@ -370,7 +370,8 @@ mod tests {
         let of = |one, other| Ok(ProgramPair::Of((one, None), (other, None)));
         assert_eq!("cg+ep".parse(), of(Program::Cg, Program::Ep));
         assert_eq!("lu+barriers-1ms".parse(), of(Program::Lu, Program::Barriers1ms));
-        let mixed = ProgramPair::Of((Program::Cg, Some(Runtime::Libomp)), (Program::Ft, Some(Runtime::OpenMpi)));
+        let mixed =
+            ProgramPair::Of((Program::Cg, Some(Runtime::Libomp)), (Program::Ft, Some(Runtime::OpenMpi)));
         assert_eq!("cg@libomp+ft@openmpi".parse(), Ok(mixed));
         assert_eq!("none".parse(), Ok(ProgramPair::None));
         let own = |one, other| of(Program::Own(one), Program::Own(other));

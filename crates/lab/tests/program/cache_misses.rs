@@ -50,7 +50,8 @@ fn misses<'s>(sandbox: &'s Sandbox, cpus: [u32; 2], programs: &[(&str, &str)], o
         let _ = std::os::unix::fs::symlink(installed(name).unwrap(), folders[0].join(name));
     }
     let path = std::env::join_paths(folders.drain(..)).unwrap();
-    let call = sandbox.lab(&format!("bench misses {options} --kernels cg,ep --programs programs")).env("PATH", path);
+    let call =
+        sandbox.lab(&format!("bench misses {options} --kernels cg,ep --programs programs")).env("PATH", path);
     call.through(["taskset", "-c", &format!("{},{}", cpus[0], cpus[1])])
 }
 
@@ -65,7 +66,10 @@ fn hardware_counts_if_it_can_with_threads_on_all_cores() {
     let cpus = need!(two(), "two cores are needed");
     let sandbox = Sandbox::new();
     let both = [("perf", PERF), ("valgrind", VALGRIND)];
-    let page = misses(&sandbox, cpus, &both, "--per-core 1,4 --json record").env("OMP_SCHEDULE", "guided").ends().out();
+    let page = misses(&sandbox, cpus, &both, "--per-core 1,4 --json record")
+        .env("OMP_SCHEDULE", "guided")
+        .ends()
+        .out();
     assert!(page.contains("hardware counters, read by perf stat") && page.contains("1 PER CORE"), "{page}");
     let row = page.lines().find(|line| line.starts_with("cg.W")).unwrap_or_else(|| panic!("{page}"));
     assert_eq!(row.split_whitespace().collect::<Vec<_>>(), ["cg.W", "2.000", "8.000", "(4.00)"], "{page}");
@@ -74,7 +78,9 @@ fn hardware_counts_if_it_can_with_threads_on_all_cores() {
     let results = lines(&sandbox, "result");
     assert_eq!(results.len(), 4);
     let described = include_str!("../../../../docs/json-studies.md");
-    for key in lines(&sandbox, "run")[0].as_object().unwrap().keys().chain(results[0].as_object().unwrap().keys()) {
+    for key in
+        lines(&sandbox, "run")[0].as_object().unwrap().keys().chain(results[0].as_object().unwrap().keys())
+    {
         assert!(described.contains(&format!("`{key}`")), "{key} is not described");
     }
     assert_eq!(lines(&sandbox, "end")[0]["complete"], true);
@@ -121,9 +127,14 @@ fn a_real_kernel_has_the_misses_that_valgrind_itself_reports() {
     let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../bench");
     let sandbox = Sandbox::new();
     let build = sandbox.path("real");
-    let made = Command::new(make).arg("-C").arg(source).args(["CC=gcc", &format!("BUILD={}", build.display())]);
+    let made =
+        Command::new(make).arg("-C").arg(source).args(["CC=gcc", &format!("BUILD={}", build.display())]);
     let built = { made }.arg(build.join("is")).output().unwrap();
-    need!(built.status.success().then_some(()), "is cannot be built: {}", String::from_utf8_lossy(&built.stderr));
+    need!(
+        built.status.success().then_some(()),
+        "is cannot be built: {}",
+        String::from_utf8_lossy(&built.stderr)
+    );
     let options = "bench misses --by cachegrind --kernels is --class S --per-core 1 --json record --programs";
     sandbox.lab(options).arg(&build).ends().out();
     let run = lines(&sandbox, "run").remove(0);

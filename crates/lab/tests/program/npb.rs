@@ -59,7 +59,8 @@ fn ranks_of_reference_programs_are_started_by_their_launcher_in_numbers_that_the
     let sandbox = Sandbox::new();
     put(&sandbox, &program, &["mg.S.x", "sp.S.x"]);
     let peer = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../bench/team/peer");
-    let options = format!("--kernels mg,sp --class S --npb npb --runtimes openmpi {FEW} --json record --peer");
+    let options =
+        format!("--kernels mg,sp --class S --npb npb --runtimes openmpi {FEW} --json record --peer");
     let call = |more: &str| bench(&sandbox, cpus, &format!("{options} {} {more}", peer.display()));
     let page = call("").ends().out();
     let refused = "npb-sp with openmpi and 2 ranks: its number of ranks must be a square";

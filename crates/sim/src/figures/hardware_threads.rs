@@ -37,7 +37,11 @@ pub(super) fn hardware_threads() -> Result<Figure, FigureError> {
         let firsts = first_of_each_core(&model);
         let cores = firsts.len() as u32;
         let all: CpuSet = model.machine.cpus();
-        let ways = [("1 a core", cores, &firsts), ("2 hardware threads", 2 * cores, &all), ("2 on 1", 2 * cores, &firsts)];
+        let ways = [
+            ("1 a core", cores, &firsts),
+            ("2 hardware threads", 2 * cores, &all),
+            ("2 on 1", 2 * cores, &firsts),
+        ];
         let (mut apart, mut crowded) = (Vec::new(), Vec::new());
         for benchmark in PROGRAMS {
             let mut times = Vec::new();

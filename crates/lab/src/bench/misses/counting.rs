@@ -58,7 +58,8 @@ impl MissCounter {
     /// # Errors
     /// The wanted source does not work, or none does.
     pub(super) fn find(wanted: CountSource, cache: Option<u64>) -> Result<(Self, Option<String>), String> {
-        let counters = || probe(PERF, &["stat", "-x,", "-e", EVENTS, "--", "true"]).and_then(|said| read_perf(&said));
+        let counters =
+            || probe(PERF, &["stat", "-x,", "-e", EVENTS, "--", "true"]).and_then(|said| read_perf(&said));
         let simulated = || probe(VALGRIND, &["--version"]).map(|_| Self::Cachegrind(cache));
         match wanted {
             CountSource::Counters => counters().map(|_| (Self::Counters, None)),
@@ -112,7 +113,9 @@ fn probe(program: &str, words: &[&str]) -> Result<String, String> {
     let said = String::from_utf8_lossy(&output.stderr).into_owned();
     match output.status.success() {
         true => Ok(said),
-        false => Err(format!("{program} fails: {}", said.trim().lines().last().unwrap_or("it gives no reason"))),
+        false => {
+            Err(format!("{program} fails: {}", said.trim().lines().last().unwrap_or("it gives no reason")))
+        }
     }
 }
 
@@ -121,7 +124,9 @@ fn read_perf(text: &str) -> Result<MissCounts, String> {
     let of = |event: &str| {
         let mut lines = text.lines().map(|line| line.split(',').collect::<Vec<_>>());
         let found = lines.find(|fields| fields.get(2).is_some_and(|name| name.starts_with(event)));
-        let value = found.and_then(|fields| fields.first().copied()).ok_or_else(|| format!("perf names no {event}"))?;
+        let value = found
+            .and_then(|fields| fields.first().copied())
+            .ok_or_else(|| format!("perf names no {event}"))?;
         value.parse().map_err(|_| format!("hardware counts no {event} here (perf: {value})"))
     };
     Ok(MissCounts { instructions: of("instructions")?, misses: of("cache-misses")? })
@@ -137,7 +142,8 @@ fn read_cachegrind(text: &str) -> Result<MissCounts, String> {
     let (names, sums) = (words("events:")?, words("summary:")?);
     let of = |event: &str| {
         let at = names.iter().position(|name| *name == event);
-        at.and_then(|at| sums.get(at)?.parse::<u64>().ok()).ok_or_else(|| format!("valgrind's file has no sum of {event}"))
+        at.and_then(|at| sums.get(at)?.parse::<u64>().ok())
+            .ok_or_else(|| format!("valgrind's file has no sum of {event}"))
     };
     let misses = ["ILmr", "DLmr", "DLmw"].into_iter().map(of).sum::<Result<u64, String>>()?;
     Ok(MissCounts { instructions: of("Ir")?, misses })

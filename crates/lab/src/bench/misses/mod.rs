@@ -144,7 +144,11 @@ struct MissesBench {
 
 impl MissesBench {
     /// Runs a case. `Ok(None)` after a signal; the error has the program's standard error.
-    fn count(&self, case: &MissesCase, interrupt: &Interrupt) -> Result<Option<MissCounts>, (String, String)> {
+    fn count(
+        &self,
+        case: &MissesCase,
+        interrupt: &Interrupt,
+    ) -> Result<Option<MissCounts>, (String, String)> {
         let mut variables: Vec<(&str, Option<String>)> = REMOVED.map(|name| (name, None)).to_vec();
         variables.push(("OMP_NUM_THREADS", Some(case.threads.to_string())));
         variables.push(("OMP_WAIT_POLICY", Some("passive".to_owned())));
@@ -161,7 +165,8 @@ impl MissesBench {
             ProgramOutcome::Stopped => Ok(None),
             ProgramOutcome::Badly { error, stderr } => Err((error, stderr)),
             ProgramOutcome::Well { stderr, .. } => {
-                let text = text.map_err(|error| (format!("no counts were written: {error}"), stderr.clone()))?;
+                let text =
+                    text.map_err(|error| (format!("no counts were written: {error}"), stderr.clone()))?;
                 self.counter.read(&text).map(Some).map_err(|error| (error, stderr))
             }
         }
@@ -226,7 +231,12 @@ impl Benchmark for MissesBench {
         report::page(&self.start, found, ended)
     }
 
-    fn conclude(&self, found: &Vec<MissesFound<'_>>, ended: SeriesEnd, recorder: &mut Recorder) -> Result<()> {
+    fn conclude(
+        &self,
+        found: &Vec<MissesFound<'_>>,
+        ended: SeriesEnd,
+        recorder: &mut Recorder,
+    ) -> Result<()> {
         for one in found {
             recorder.write(&MissesLine::Result(MissesResultLine {
                 kernel: &one.case.kernel,

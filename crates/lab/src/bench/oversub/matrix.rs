@@ -257,7 +257,9 @@ impl OversubPlanner<'_> {
         peer(cell.runtime)?;
         let StudyCell { runtime, threads, cores, grip, .. } = *cell;
         if grip != ThreadBinding::Floating {
-            return Some(format!("reference programs with {runtime}, {grip}: their ranks do not bind themselves"));
+            return Some(format!(
+                "reference programs with {runtime}, {grip}: their ranks do not bind themselves"
+            ));
         }
         // The baseline has a rank for each core.
         let counts = [cores, threads];
@@ -274,7 +276,10 @@ impl OversubPlanner<'_> {
             return;
         }
         if !program.takes_schedule() {
-            self.leave_out(format!("{} with --schedules: its loops have a schedule of their own", program.word()));
+            self.leave_out(format!(
+                "{} with --schedules: its loops have a schedule of their own",
+                program.word()
+            ));
         } else if self.is_here(program, runtime, true) {
             let cores = u32::try_from(self.cpus.len()).unwrap_or(u32::MAX);
             for &per_core in per_core {
@@ -314,11 +319,13 @@ impl OversubPlanner<'_> {
             let usual = if one.0.reports() { &runtimes[..] } else { &[Runtime::Any][..] };
             for both in runtimes_of(one, other, usual) {
                 let programs = [one.0, other.0];
-                if !programs.into_iter().zip(both).all(|(program, runtime)| self.is_member(program, runtime)) {
+                if !programs.into_iter().zip(both).all(|(program, runtime)| self.is_member(program, runtime))
+                {
                     continue;
                 }
                 for mix in &mixes {
-                    let hears = |wait: &WaitPolicy| both.iter().all(|runtime| deaf(*runtime, *wait).is_none());
+                    let hears =
+                        |wait: &WaitPolicy| both.iter().all(|runtime| deaf(*runtime, *wait).is_none());
                     for wait in waits.iter().copied().filter(hears) {
                         for arrangement in Arrangement::ALL {
                             let step = self.pair(programs, both, *mix, wait, arrangement);
@@ -387,10 +394,8 @@ impl OversubPlanner<'_> {
 /// Returns the runtimes of both programs of a pair, for each of the usual ones: what a pair names
 /// stays, each combination once.
 fn runtimes_of(one: PairMember, other: PairMember, usual: &[Runtime]) -> Vec<[Runtime; 2]> {
-    let all: Vec<[Runtime; 2]> = usual
-        .iter()
-        .map(|runtime| [one.1.unwrap_or(*runtime), other.1.unwrap_or(*runtime)])
-        .collect();
+    let all: Vec<[Runtime; 2]> =
+        usual.iter().map(|runtime| [one.1.unwrap_or(*runtime), other.1.unwrap_or(*runtime)]).collect();
     // A pair that names both does not depend on --runtimes.
     match (one.1, other.1) {
         (Some(one), Some(other)) => vec![[one, other]],

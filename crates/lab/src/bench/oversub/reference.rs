@@ -92,7 +92,9 @@ pub(super) fn refuses(kernel: NpbKernel, ranks: u32) -> Option<&'static str> {
         NpbKernel::Cg | NpbKernel::Ft | NpbKernel::Is | NpbKernel::Mg if !ranks.is_power_of_two() => {
             Some("its number of ranks must be a power of two")
         }
-        NpbKernel::Lu if !near_square => Some("its ranks must fill a grid that is at most twice as wide as high"),
+        NpbKernel::Lu if !near_square => {
+            Some("its ranks must fill a grid that is at most twice as wide as high")
+        }
         _ => None,
     }
 }
@@ -121,7 +123,10 @@ pub(super) fn read(kernel: NpbKernel, class: &str, threads: u32, said: &str) -> 
     let seconds = of("Time in seconds").and_then(|text| text.parse::<f64>().ok());
     match seconds {
         Some(seconds) if seconds > 0.0 => Ok(seconds),
-        Some(_) => Err("it took less than the hundredth of a second that it reports: name a larger --class".to_owned()),
+        Some(_) => {
+            Err("it took less than the hundredth of a second that it reports: name a larger --class"
+                .to_owned())
+        }
         None => Err("its report lacks seconds".to_owned()),
     }
 }
@@ -165,7 +170,8 @@ mod tests {
         assert!(cg(2, &report("  SUCCESSFUL", "0.00", two)).unwrap_err().contains("larger --class"));
         assert_eq!(cg(2, &report("  SUCCESSFUL", "*****", two)).unwrap_err(), "its report lacks seconds");
         // IS, in C, ends its line without a full stop.
-        let is = report("  SUCCESSFUL", "0.14", two).replace("CG Benchmark Completed.", "IS Benchmark Completed");
+        let is =
+            report("  SUCCESSFUL", "0.14", two).replace("CG Benchmark Completed.", "IS Benchmark Completed");
         assert_eq!(read(NpbKernel::Is, "W", 2, &is), Ok(0.14));
     }
 

@@ -36,8 +36,7 @@ pub(super) fn page(
                 title(runtime),
                 slowdowns(&of)
             );
-            let balances =
-                by_binding(&of, &|one| one.balance.map(|balance| format!("{balance:.2}")));
+            let balances = by_binding(&of, &|one| one.balance.map(|balance| format!("{balance:.2}")));
             if !balances.is_empty() {
                 let _ = write!(text, "\n{runtime}: lowest over highest user time of the cores\n\n{balances}");
             }
@@ -111,9 +110,9 @@ fn slowdowns(of: &[&Summary]) -> Table {
         let only_first =
             |word: Option<String>| if first { word.unwrap_or_else(|| "-".to_owned()) } else { String::new() };
         let cells = counts.iter().map(|count| {
-            let found = of
-                .iter()
-                .find(|one| one.cell.per_core == *count && way(&one.cell) == (name.clone(), grip, wait, schedule));
+            let found = of.iter().find(|one| {
+                one.cell.per_core == *count && way(&one.cell) == (name.clone(), grip, wait, schedule)
+            });
             found.map_or_else(|| "-".to_owned(), |one| slowdown(one))
         });
         let cells: Vec<String> = cells.collect();

@@ -121,7 +121,8 @@ fn schedules_are_cases_of_programs_whose_loops_any_thread_may_take() {
     assert_eq!(start.variables["OMP_SCHEDULE"], Some("guided".to_owned()));
     assert!(start.words.contains(&folder.path().join("scheduled/cg").into()), "{:?}", start.words);
     // The user's own variable would make all cases equal.
-    let plain = plan.steps.iter().flat_map(|step| &step.jobs).find(|job| job.cell.schedule.is_none()).unwrap();
+    let plain =
+        plan.steps.iter().flat_map(|step| &step.jobs).find(|job| job.cell.schedule.is_none()).unwrap();
     let start = tools.start(Program::Cg, Class::W, &plain.cell, &plain.cpus, None);
     assert_eq!(start.variables["OMP_SCHEDULE"], None);
     let why = "lu with --schedules: its loops have a schedule of their own";
@@ -130,7 +131,8 @@ fn schedules_are_cases_of_programs_whose_loops_any_thread_may_take() {
 
 #[test]
 fn a_pair_of_two_runtimes_does_not_depend_on_the_runtimes_asked_for() {
-    let steps = steps("--runtimes libgomp --kernels cg --pairs cg@libomp+ep@libgomp,cg+lu --mixes 1:1 --waits keep");
+    let steps =
+        steps("--runtimes libgomp --kernels cg --pairs cg@libomp+ep@libgomp,cg+lu --mixes 1:1 --waits keep");
     let pairs: Vec<&OversubStep> = steps.iter().filter(|step| step.jobs.len() == 2).collect();
     let runtimes = |step: &&OversubStep| step.jobs.iter().map(|job| job.cell.runtime).collect::<Vec<_>>();
     // Of clang's programs there are none, so the first pair is left out.
