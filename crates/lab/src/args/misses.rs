@@ -31,7 +31,7 @@ pub struct MissesArgs {
     #[arg(long, value_name = "BYTES", value_parser = clap::value_parser!(u64).range(65_536..=1_073_741_824))]
     #[arg(hide_short_help = true)]
     pub cache: Option<u64>,
-    /// Problem class (default: W with counters, S with cachegrind, which takes fifty times as long).
+    /// Problem class (default: W with counters, S with cachegrind, which is fifty times slower).
     #[arg(long, value_name = "CLASS")]
     pub class: Option<Class>,
     /// Runs of each case. What cachegrind counts hardly differs between runs.

@@ -14,9 +14,9 @@ use trimtab_core::study::{Family, LoopSchedule, Runtime, ThreadBinding};
 ///
 /// Measures slowdown or gain by program, runtime, wait policy and binding, for one program alone
 /// and for two programs at once. Runs NAS kernels with OpenMP (GCC's and LLVM's), with MPI (Open
-/// MPI, MPICH), with UPC++ and with teams of threads and of processes; programs with barriers at chosen
-/// intervals; a pipeline that spins on flags of its own; and nested teams. Each runs with 1, 2, 4
-/// and 8 threads per core, pinned, floating and balanced by speed, under several wait policies.
+/// MPI, MPICH), with UPC++ and with teams of threads and of processes; programs with barriers at
+/// chosen intervals; a pipeline that spins on flags of its own; and nested teams. Each runs with 1,
+/// 2, 4 and 8 threads per core, pinned, floating and balanced by speed, under several wait policies.
 /// Pairs of programs share all cores or get half of them each. Each case runs right after its
 /// baseline of one thread per core; the tables show the ratio of the two times as medians with 95 %
 /// bootstrap intervals. A case that exceeds its limit, a multiple of the baseline's time, is
@@ -112,7 +112,8 @@ pub struct OversubArgs {
     #[arg(long, value_name = "DIR")]
     #[arg(hide_short_help = true)]
     pub programs: Option<PathBuf>,
-    /// Script that starts MPI and teams. Default: the installed one, or bench/team/peer in the source tree.
+    /// Script that starts MPI and teams. Default: the installed one, or bench/team/peer in the
+    /// source tree.
     #[arg(long, value_name = "FILE")]
     #[arg(hide_short_help = true)]
     pub peer: Option<PathBuf>,

@@ -1,6 +1,6 @@
-//! Figure of one and of two hardware threads of each core, with the benchmarks of seed 000. Its text
-//! says of hardware threads only that sharing gains nothing on Nehalem; no number is published for
-//! these points.
+//! Figure of one and of two hardware threads of each core, with the benchmarks of seed 000. Of
+//! hardware threads the seed's text says only that sharing gains nothing on Nehalem; no number is
+//! published for these points.
 
 use super::draft::{Contestant, Draft, PINNED, machine, profile, scenario};
 use super::{Figure, FigureError, Measure, Metric};

@@ -303,7 +303,8 @@ impl OversubPlanner<'_> {
         // The variables do not reach commands of every kind.
         let mixes = if self.has_commands() && mixes.len() == 3 { vec![Mix(1, 1)] } else { mixes };
         let waits = or(&self.args.waits, &[WaitPolicy::Keep, WaitPolicy::Auto]);
-        // Unless a pair names its runtimes, both programs use the same one, and its ranks are threads.
+        // Unless a pair names its runtimes, both programs use the same one, and its ranks are
+        // threads.
         let of_threads = |runtime: &Runtime| matches!(runtime, Runtime::Libgomp | Runtime::Libomp);
         let mut runtimes = or(&self.args.runtimes, &[Runtime::Libgomp, Runtime::Libomp]);
         runtimes.retain(of_threads);
