@@ -43,7 +43,8 @@ void upcxx_sum_f64(const double *in, double *out, size_t count)
 
 unsigned char *upcxx_area(size_t bytes)
 {
-    const bytes_of_rank mine = upcxx::allocate<unsigned char, 64>(bytes);
+    unsigned char *const own = static_cast<unsigned char *>(upcxx::allocate(bytes, 64));
+    const bytes_of_rank mine = upcxx::to_global_ptr(own);
     /* All ranks take part, also those that got nothing: the answer of each is the same for all. */
     upcxx::dist_object<bytes_of_rank> told(mine);
     std::vector<bytes_of_rank> all;
@@ -57,7 +58,6 @@ unsigned char *upcxx_area(size_t bytes)
     if (!whole)
         return nullptr;
     areas.push_back(all);
-    unsigned char *const own = mine.local();
     std::memset(own, 0, bytes);
     return own;
 }
