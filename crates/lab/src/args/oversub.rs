@@ -28,10 +28,11 @@ pub struct OversubArgs {
     /// Programs to run. Default: all but bt, sp, lu-flags and the multi-zone benchmarks, which take
     /// long.
     ///
-    /// NAS kernels: bt, cg, ep, ft, is, lu, mg, sp (cg, ep, ft and is also with MPI and teams).
-    /// lu-flags is lu with threads that spin without limit on flags of their own. NAS multi-zone
-    /// benchmarks with nested teams: bt-mz, lu-mz, sp-mz. Others: barriers-1ms, barriers-10ms,
-    /// barriers-100ms; pipeline, whose threads spin on flags; zones, with nested teams.
+    /// NAS kernels: bt, cg, ep, ft, is, lu, mg, sp (cg, ep, ft, is and mg also with MPI, UPC++ and
+    /// teams). lu-flags is lu with threads that spin without limit on flags of their own. NAS
+    /// multi-zone benchmarks with nested teams: bt-mz, lu-mz, sp-mz. Others: barriers-1ms,
+    /// barriers-10ms, barriers-100ms; pipeline, whose threads spin on flags; zones, with nested
+    /// teams.
     #[arg(long, value_name = "LIST", value_delimiter = ',')]
     pub kernels: Vec<Program>,
     /// Runtimes: libgomp, libomp, openmpi, mpich, team-thread, team-process, upcxx. Default: all

@@ -127,9 +127,9 @@ fn a_real_kernel_has_the_misses_that_valgrind_itself_reports() {
     let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../bench");
     let sandbox = Sandbox::new();
     let build = sandbox.path("real");
-    let made =
-        Command::new(make).arg("-C").arg(source).args(["CC=gcc", &format!("BUILD={}", build.display())]);
-    let built = { made }.arg(build.join("is")).output().unwrap();
+    let mut making = Command::new(make);
+    making.arg("-C").arg(source).args(["CC=gcc", &format!("BUILD={}", build.display())]);
+    let built = making.arg(build.join("is")).output().unwrap();
     need!(
         built.status.success().then_some(()),
         "is cannot be built: {}",
@@ -141,8 +141,9 @@ fn a_real_kernel_has_the_misses_that_valgrind_itself_reports() {
     let counted = |key: &str| run[key].as_u64().unwrap() as f64;
     // Valgrind's own summary, in words.
     let words = ["--tool=cachegrind", "--cache-sim=yes", "--cachegrind-out-file=/dev/null"];
-    let said = Command::new("valgrind").args(words).arg(build.join("is")).arg("S");
-    let said = { said }.env("OMP_NUM_THREADS", "1").env("OMP_WAIT_POLICY", "passive").output().unwrap();
+    let mut valgrind = Command::new("valgrind");
+    valgrind.args(words).arg(build.join("is")).arg("S");
+    let said = valgrind.env("OMP_NUM_THREADS", "1").env("OMP_WAIT_POLICY", "passive").output().unwrap();
     let said = String::from_utf8_lossy(&said.stderr).into_owned();
     let number = |name: &str| -> f64 {
         let line = said.lines().find(|line| line.contains(name)).unwrap_or_else(|| panic!("{name}: {said}"));

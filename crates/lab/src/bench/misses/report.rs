@@ -10,7 +10,7 @@ use trimtab_front::table::{Align, Table};
 pub(super) fn page(start: &MissesStart, found: &[MissesFound<'_>], ended: SeriesEnd) -> String {
     let (head, rounds) = (&start.head, start.rounds);
     let mut text = format!(
-        "{}: {}; Linux {}\nMisses of the last-level cache per 1,000 instructions: {}\nMedians of {rounds} runs; in brackets, times that of the fewest threads\n",
+        "{}: {}; Linux {}\nMisses of the last-level cache per 1,000 instructions: {}\nRuns of each case: {rounds}, medians; in brackets, times that of the fewest threads\n",
         head.machine, head.summary, head.kernel, start.counted_by
     );
     for said in &start.left_out {

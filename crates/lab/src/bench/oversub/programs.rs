@@ -235,7 +235,7 @@ impl OversubTools {
     pub(super) fn has(&self, program: Program, runtime: Runtime) -> bool {
         match program {
             Program::Npb(kernel) => self.references.path(kernel, runtime).is_some(),
-            Program::Cg | Program::Ep | Program::Ft | Program::Is => true,
+            Program::Cg | Program::Ep | Program::Ft | Program::Is | Program::Mg => true,
             _ => matches!(runtime, Runtime::Libgomp | Runtime::Libomp | Runtime::Any),
         }
     }
