@@ -81,7 +81,7 @@ fn a_pair_may_have_two_runtimes() {
     let sandbox = Sandbox::new();
     for name in ["cg", "ep"] {
         let said = r#"echo "{\"kernel\":\"${0##*/}\",\"threads\":$OMP_NUM_THREADS,\"seconds\":0.5,\"verified\":true}""#;
-        sandbox.script(&format!("programs/clang/{name}"), &format!("#!/bin/sh\n{said}\n"));
+        sandbox.script(&format!("programs/clang/{name}"), format!("#!/bin/sh\n{said}\n"));
     }
     let options = "--kernels cg --per-core 1 --grips floating --waits keep --class S --runtimes libgomp --pairs cg@libomp+ep@libgomp --mixes 1:1 --rounds 1 --json record";
     let page = bench(&sandbox, cpus, options).ends().out();
