@@ -3,6 +3,7 @@
  */
 #include "nas/bt_lines.h"
 
+#include "common/schedule.h"
 #include "nas/flow_jacobian.h"
 
 #define LINE_MAX FLOW_MAX_EXTENT
@@ -116,7 +117,7 @@ static void y_line(const struct flow *flow, int z, int x)
 
 void bt_lines_x(const struct flow *flow)
 {
-#pragma omp for schedule(static) collapse(2)
+#pragma omp for schedule(LOOP_SCHEDULE) collapse(2)
     for (int z = 1; z < flow->extent[2] - 1; z++)
         for (int y = 1; y < flow->extent[1] - 1; y++)
             x_line(flow, z, y);
@@ -124,7 +125,7 @@ void bt_lines_x(const struct flow *flow)
 
 void bt_lines_y(const struct flow *flow)
 {
-#pragma omp for schedule(static) collapse(2)
+#pragma omp for schedule(LOOP_SCHEDULE) collapse(2)
     for (int z = 1; z < flow->extent[2] - 1; z++)
         for (int x = 1; x < flow->extent[0] - 1; x++)
             y_line(flow, z, x);
@@ -132,7 +133,7 @@ void bt_lines_y(const struct flow *flow)
 
 void bt_lines_z(const struct flow *flow)
 {
-#pragma omp for schedule(static) collapse(2)
+#pragma omp for schedule(LOOP_SCHEDULE) collapse(2)
     for (int y = 1; y < flow->extent[1] - 1; y++)
         for (int x = 1; x < flow->extent[0] - 1; x++)
             solve_line(flow, flow_index(flow, 0, y, x), 2);
@@ -140,7 +141,7 @@ void bt_lines_z(const struct flow *flow)
 
 void bt_lines(const struct flow *flow)
 {
-#pragma omp for schedule(static)
+#pragma omp for schedule(LOOP_SCHEDULE)
     for (int z = 1; z < flow->extent[2] - 1; z++) {
         for (int y = 1; y < flow->extent[1] - 1; y++)
             x_line(flow, z, y);

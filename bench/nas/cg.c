@@ -16,7 +16,8 @@
  * memory bandwidth and irregular access, with a handful of barriers and
  * reductions in every step.
  *
- * Memory.  Every loop over rows uses schedule(static), so that row j of the
+ * Memory.  Every loop over rows uses schedule(static), unless the program is
+ * built to read OMP_SCHEDULE (common/schedule.h), so that row j of the
  * matrix and element j of all vectors belong to the same thread throughout;
  * that thread is the first to write them, which puts them on its NUMA node.
  * (make_cg_matrix does so for the matrix, start_vectors for the vectors.)
@@ -28,32 +29,14 @@
 #include "common/arguments.h"
 #include "common/memory.h"
 #include "common/report.h"
+#include "common/schedule.h"
 #include "common/team.h"
 #include "common/timer.h"
 #include "nas/cg_matrix.h"
+#include "nas/cg_problem.h"
 
 #include <math.h>
 #include <stdio.h>
-
-#define CG_STEPS 25
-#define MAX_ITERATIONS 75
-#define TOLERANCE 1e-10
-
-struct cg_class {
-    int32_t na;     /* order of the matrix */
-    int32_t nonzer; /* random elements of each generating vector */
-    int niter;      /* inverse power iterations */
-    double shift;
-    double zeta; /* reference value */
-};
-
-static const struct cg_class classes[CLASS_COUNT] = {
-    [CLASS_S] = {1400, 7, 15, 10.0, 8.5971775078648},
-    [CLASS_W] = {7000, 8, 15, 12.0, 10.362595087124},
-    [CLASS_A] = {14000, 11, 15, 20.0, 17.130235054029},
-    [CLASS_B] = {75000, 13, 75, 60.0, 22.712745482631},
-    [CLASS_C] = {150000, 15, 75, 110.0, 28.973605592845},
-};
 
 /* The vectors of the method, under their customary names. */
 struct cg_vectors {
@@ -103,7 +86,7 @@ static void multiply(const struct csr_matrix *matrix, const double *x, double *r
     const int32_t *column = matrix->column;
     const double *value = matrix->value;
 
-#pragma omp for schedule(static)
+#pragma omp for schedule(LOOP_SCHEDULE)
     for (int32_t j = 0; j < n; j++) {
         double sum = 0.0;
         for (int64_t k = row_start[j]; k < row_start[j + 1]; k++)
@@ -128,7 +111,7 @@ static double conj_grad(const struct csr_matrix *matrix, const struct cg_vectors
 
 #pragma omp parallel
     {
-#pragma omp for schedule(static) reduction(+ : rho)
+#pragma omp for schedule(LOOP_SCHEDULE) reduction(+ : rho)
         for (int32_t j = 0; j < n; j++) {
             z[j] = 0.0;
             r[j] = x[j];
@@ -145,12 +128,12 @@ static double conj_grad(const struct csr_matrix *matrix, const struct cg_vectors
             }
             multiply(matrix, p, q);
 
-#pragma omp for schedule(static) reduction(+ : pq)
+#pragma omp for schedule(LOOP_SCHEDULE) reduction(+ : pq)
             for (int32_t j = 0; j < n; j++)
                 pq += p[j] * q[j];
 
             const double alpha = rho_old / pq;
-#pragma omp for schedule(static) reduction(+ : rho)
+#pragma omp for schedule(LOOP_SCHEDULE) reduction(+ : rho)
             for (int32_t j = 0; j < n; j++) {
                 z[j] += alpha * p[j];
                 r[j] -= alpha * q[j];
@@ -158,14 +141,14 @@ static double conj_grad(const struct csr_matrix *matrix, const struct cg_vectors
             }
 
             const double beta = rho / rho_old;
-#pragma omp for schedule(static)
+#pragma omp for schedule(LOOP_SCHEDULE)
             for (int32_t j = 0; j < n; j++)
                 p[j] = r[j] + beta * p[j];
         }
 
         /* r itself has drifted from the true residual by rounding. */
         multiply(matrix, z, r);
-#pragma omp for schedule(static) reduction(+ : residual)
+#pragma omp for schedule(LOOP_SCHEDULE) reduction(+ : residual)
         for (int32_t j = 0; j < n; j++)
             residual += (x[j] - r[j]) * (x[j] - r[j]);
     }
@@ -185,25 +168,18 @@ static struct estimate iterate(const struct csr_matrix *matrix, const struct cg_
 
 #pragma omp parallel
     {
-#pragma omp for schedule(static) reduction(+ : xz, zz)
+#pragma omp for schedule(LOOP_SCHEDULE) reduction(+ : xz, zz)
         for (int32_t j = 0; j < n; j++) {
             xz += x[j] * z[j];
             zz += z[j] * z[j];
         }
         const double scale = 1.0 / sqrt(zz);
-#pragma omp for schedule(static)
+#pragma omp for schedule(LOOP_SCHEDULE)
         for (int32_t j = 0; j < n; j++)
             x[j] = scale * z[j];
     }
     estimate.zeta = shift + 1.0 / xz;
     return estimate;
-}
-
-/* Floating point operations of the timed section, as NPB counts them. */
-static double operation_count(const struct cg_class *problem)
-{
-    const double row = problem->nonzer * (problem->nonzer + 1.0);
-    return 2.0 * problem->niter * problem->na * (3.0 + row + CG_STEPS * (5.0 + row) + 3.0);
 }
 
 static void print_estimates(const struct estimate *estimates, int count)
@@ -218,9 +194,9 @@ int main(int argc, char **argv)
 {
     static const struct bench_program program = {
         "cg", "NAS kernel CG: largest eigenvalue of a sparse matrix by conjugate gradients"};
-    static struct estimate estimates[MAX_ITERATIONS];
+    static struct estimate estimates[CG_MAX_ITERATIONS];
     const struct bench_options options = parse_arguments(&program, argc, argv);
-    const struct cg_class *problem = &classes[options.problem_class];
+    const struct cg_class *problem = &cg_classes[options.problem_class];
 
     struct bench_report report = {
         .kernel = "CG",
@@ -246,12 +222,12 @@ int main(int argc, char **argv)
     for (int i = 0; i < problem->niter; i++)
         estimates[i] = iterate(&matrix, &vectors, problem->shift);
     report.seconds = wall_seconds() - start;
-    report.mops = 1e-6 * operation_count(problem) / report.seconds;
+    report.mops = 1e-6 * cg_operations(problem) / report.seconds;
 
     const struct bench_value zeta = {"zeta", estimates[problem->niter - 1].zeta, problem->zeta};
     report.values = &zeta;
     report.value_count = 1;
-    report.verified = values_agree(&zeta, 1, TOLERANCE);
+    report.verified = values_agree(&zeta, 1, CG_TOLERANCE);
     if (!options.json)
         print_estimates(estimates, problem->niter);
     return finish_report(&report, options.json);

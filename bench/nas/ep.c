@@ -28,6 +28,7 @@
 #include "common/arguments.h"
 #include "common/memory.h"
 #include "common/report.h"
+#include "common/schedule.h"
 #include "common/team.h"
 #include "common/timer.h"
 #include "nas/ep_problem.h"
@@ -56,7 +57,7 @@ static struct tally tally_all(int m, double *seconds)
 #pragma omp master
         start = wall_seconds();
 
-#pragma omp for schedule(static) reduction(add : total)
+#pragma omp for schedule(LOOP_SCHEDULE) reduction(add : total)
         for (int64_t batch = 0; batch < batches; batch++)
             tally_batch(batch, uniform, &total);
 

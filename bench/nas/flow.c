@@ -4,6 +4,7 @@
 #include "nas/flow.h"
 
 #include "common/memory.h"
+#include "common/schedule.h"
 
 #include <math.h>
 #include <string.h>
@@ -149,7 +150,7 @@ struct flow make_flow(const int extent[FLOW_DIRECTIONS], const double spacing[FL
 void flow_advance(const struct flow *flow, double factor)
 {
     const size_t inner = FLOW_VARIABLES * (size_t)(flow->extent[0] - 2);
-#pragma omp for schedule(static) collapse(2)
+#pragma omp for schedule(LOOP_SCHEDULE) collapse(2)
     for (int z = 1; z < flow->extent[2] - 1; z++)
         for (int y = 1; y < flow->extent[1] - 1; y++) {
             double *state = state_at(flow->u, flow, z, y, 1);

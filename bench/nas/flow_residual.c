@@ -13,6 +13,8 @@
  */
 #include "nas/flow.h"
 
+#include "common/schedule.h"
+
 #include <math.h>
 
 static double second_difference(double before, double here, double after)
@@ -111,7 +113,7 @@ void flow_residual(const struct flow *flow)
 {
     const size_t row = (size_t)flow->extent[0];
 
-#pragma omp for schedule(static) collapse(2)
+#pragma omp for schedule(LOOP_SCHEDULE) collapse(2)
     for (int z = 0; z < flow->extent[2]; z++)
         for (int y = 0; y < flow->extent[1]; y++) {
             const size_t first = flow_index(flow, z, y, 0);
@@ -119,7 +121,7 @@ void flow_residual(const struct flow *flow)
                 flow->points[point] = point_of(flow->u + FLOW_VARIABLES * point);
         }
 
-#pragma omp for schedule(static) collapse(2)
+#pragma omp for schedule(LOOP_SCHEDULE) collapse(2)
     for (int z = 1; z < flow->extent[2] - 1; z++)
         for (int y = 1; y < flow->extent[1] - 1; y++)
             residual_row(flow, z, y);

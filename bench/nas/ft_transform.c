@@ -27,6 +27,7 @@
 #include "nas/ft_transform.h"
 
 #include "common/memory.h"
+#include "common/schedule.h"
 
 #include <math.h>
 
@@ -250,7 +251,7 @@ void ft_along_x(const struct ft_roots *roots, enum ft_direction direction, const
 {
     struct work_space work;
 
-#pragma omp for collapse(2) schedule(static)
+#pragma omp for collapse(2) schedule(LOOP_SCHEDULE)
     for (int z = 0; z < grid->nz; z++)
         for (int y = 0; y < grid->ny; y += BATCH) {
             struct batch a = {work.part[0], work.part[1]};
@@ -272,7 +273,7 @@ void ft_along_y(const struct ft_roots *roots, enum ft_direction direction, const
 {
     struct work_space work;
 
-#pragma omp for collapse(2) schedule(static)
+#pragma omp for collapse(2) schedule(LOOP_SCHEDULE)
     for (int z = 0; z < to->nz; z++)
         for (int x = 0; x < to->nx; x += BATCH) {
             struct batch a = {work.part[0], work.part[1]};
@@ -292,7 +293,7 @@ void ft_along_z(const struct ft_roots *roots, enum ft_direction direction,
 {
     struct work_space work;
 
-#pragma omp for collapse(2) schedule(static)
+#pragma omp for collapse(2) schedule(LOOP_SCHEDULE)
     for (int y = 0; y < to->ny; y++)
         for (int x = 0; x < to->nx; x += BATCH) {
             struct batch a = {work.part[0], work.part[1]};

@@ -31,40 +31,14 @@
 #include "common/team.h"
 #include "common/timer.h"
 #include "nas/mg_charges.h"
-#include "nas/mg_grid.h"
+#include "nas/mg_problem.h"
 
 #include <stdio.h>
 
-#define MAX_LEVELS 9 /* 2, 4, ..., 512 */
-#define TOLERANCE 1e-8
-#define OPERATIONS 58.0
-
-_Static_assert(MG_MAX_EXTENT == 1 << MAX_LEVELS, "levels reach the largest extent");
-
-/* A, which the iteration inverts, and the two smoothers, C. */
-static const struct mg_stencil laplacian = {-8.0 / 3.0, 0.0, 1.0 / 6.0, 1.0 / 12.0};
-static const struct mg_stencil smoother_a = {-3.0 / 8.0, 1.0 / 32.0, -1.0 / 64.0, 0.0};
-static const struct mg_stencil smoother_b = {-3.0 / 17.0, 1.0 / 33.0, -1.0 / 61.0, 0.0};
-
-struct mg_class {
-    int levels; /* the finest grid has 2 to this points a side */
-    int iterations;
-    const struct mg_stencil *smoother;
-    double norm; /* of the last residual: reference value */
-};
-
-static const struct mg_class classes[CLASS_COUNT] = {
-    [CLASS_S] = {5, 4, &smoother_a, 0.5307707005734e-04},
-    [CLASS_W] = {7, 4, &smoother_a, 0.6467329375339e-05},
-    [CLASS_A] = {8, 4, &smoother_a, 0.2433365309069e-05},
-    [CLASS_B] = {8, 20, &smoother_b, 0.1800564401355e-05},
-    [CLASS_C] = {9, 20, &smoother_b, 0.5706732285740e-06},
-};
-
 struct hierarchy {
     int top;                      /* level of the finest grid; the coarsest is 0 */
-    struct mg_grid u[MAX_LEVELS]; /* solution; on coarser levels, its correction */
-    struct mg_grid r[MAX_LEVELS]; /* residual */
+    struct mg_grid u[MG_MAX_LEVELS]; /* solution; on coarser levels, its correction */
+    struct mg_grid r[MG_MAX_LEVELS]; /* residual */
     struct mg_grid v;             /* right-hand side, on the finest level */
     const struct mg_stencil *smoother;
 };
@@ -85,7 +59,7 @@ static struct hierarchy make_hierarchy(const struct mg_class *problem)
 static void compute_residual(const struct hierarchy *h)
 {
 #pragma omp parallel
-    mg_residual(&laplacian, &h->u[h->top], &h->v, &h->r[h->top]);
+    mg_residual(&mg_laplacian, &h->u[h->top], &h->v, &h->r[h->top]);
 }
 
 /* Starts from u = 0. */
@@ -113,14 +87,14 @@ static void iterate(const struct hierarchy *h)
 
         for (int level = 1; level < top; level++) {
             mg_prolong(&u[level - 1], &u[level], MG_SET);
-            mg_residual(&laplacian, &u[level], &r[level], &r[level]);
+            mg_residual(&mg_laplacian, &u[level], &r[level], &r[level]);
             mg_smooth(h->smoother, &r[level], &u[level]);
         }
         mg_prolong(&u[top - 1], &u[top], MG_ADD);
-        mg_residual(&laplacian, &u[top], &h->v, &r[top]);
+        mg_residual(&mg_laplacian, &u[top], &h->v, &r[top]);
         mg_smooth(h->smoother, &r[top], &u[top]);
 
-        mg_residual(&laplacian, &u[top], &h->v, &r[top]);
+        mg_residual(&mg_laplacian, &u[top], &h->v, &r[top]);
     }
 }
 
@@ -129,7 +103,7 @@ int main(int argc, char **argv)
     static const struct bench_program program = {
         "mg", "NAS kernel MG: multigrid solution of a Poisson problem"};
     const struct bench_options options = parse_arguments(&program, argc, argv);
-    const struct mg_class *problem = &classes[options.problem_class];
+    const struct mg_class *problem = &mg_classes[options.problem_class];
     const long long n = 1LL << problem->levels;
 
     struct bench_report report = {
@@ -159,12 +133,12 @@ int main(int argc, char **argv)
         iterate(&hierarchy);
     const double last_norm = mg_norm(&hierarchy.r[hierarchy.top]);
     report.seconds = wall_seconds() - start_time;
-    report.mops = 1e-6 * OPERATIONS * problem->iterations * (double)(n * n * n) / report.seconds;
+    report.mops = 1e-6 * MG_OPERATIONS * problem->iterations * (double)(n * n * n) / report.seconds;
 
     const struct bench_value norm = {"norm", last_norm, problem->norm};
     report.values = &norm;
     report.value_count = 1;
-    report.verified = values_agree(&norm, 1, TOLERANCE);
+    report.verified = values_agree(&norm, 1, MG_TOLERANCE);
     if (!options.json)
         printf(" Norm of the residual: %.13e at first, %.13e at last\n\n", first_norm, last_norm);
     return finish_report(&report, options.json);

@@ -28,12 +28,18 @@
 #include "nas/mg_grid.h"
 
 #include "common/memory.h"
+#include "common/schedule.h"
 
 #include <math.h>
 
 struct mg_grid make_mg_grid(int n)
 {
-    struct mg_grid grid = {.n = n, .row_stride = (size_t)n + 4};
+    return make_mg_part(n, 0, n);
+}
+
+struct mg_grid make_mg_part(int n, int first, int end)
+{
+    struct mg_grid grid = {.n = n, .first = first, .end = end, .row_stride = (size_t)n + 4};
     grid.plane_stride = (size_t)n * grid.row_stride;
     grid.values = allocate_untouched((size_t)n * grid.plane_stride, sizeof *grid.values);
 #pragma omp parallel
@@ -46,7 +52,7 @@ void mg_clear(const struct mg_grid *grid)
     const int n = grid->n;
 
 #pragma omp for collapse(2) schedule(static)
-    for (int z = 0; z < n; z++)
+    for (int z = grid->first; z < grid->end; z++)
         for (int y = 0; y < n; y++) {
             double *row = mg_row(grid, z, y);
             for (int x = -1; x <= n; x++)
@@ -54,19 +60,24 @@ void mg_clear(const struct mg_grid *grid)
         }
 }
 
-double mg_norm(const struct mg_grid *grid)
+double mg_square_sum(const struct mg_grid *grid)
 {
     const int n = grid->n;
     double sum = 0.0;
 
-#pragma omp parallel for collapse(2) schedule(static) reduction(+ : sum)
-    for (int z = 0; z < n; z++)
+#pragma omp parallel for collapse(2) schedule(LOOP_SCHEDULE) reduction(+ : sum)
+    for (int z = grid->first; z < grid->end; z++)
         for (int y = 0; y < n; y++) {
             const double *row = mg_row(grid, z, y);
             for (int x = 0; x < n; x++)
                 sum += row[x] * row[x];
         }
-    return sqrt(sum / ((double)n * n * n));
+    return sum;
+}
+
+double mg_norm(const struct mg_grid *grid)
+{
+    return sqrt(mg_square_sum(grid) / ((double)grid->n * grid->n * grid->n));
 }
 
 /* ---- Sums of neighbouring rows ------------------------------------------- */
@@ -110,8 +121,8 @@ void mg_residual(const struct mg_stencil *a, const struct mg_grid *u, const stru
     const int n = u->n;
     const struct mg_stencil w = *a;
 
-#pragma omp for collapse(2) schedule(static)
-    for (int z = 0; z < n; z++)
+#pragma omp for collapse(2) schedule(LOOP_SCHEDULE)
+    for (int z = r->first; z < r->end; z++)
         for (int y = 0; y < n; y++) {
             struct lines lines;
             add_rows(u, z, y, &lines);
@@ -134,8 +145,8 @@ void mg_smooth(const struct mg_stencil *c, const struct mg_grid *r, const struct
     const int n = r->n;
     const struct mg_stencil w = *c;
 
-#pragma omp for collapse(2) schedule(static)
-    for (int z = 0; z < n; z++)
+#pragma omp for collapse(2) schedule(LOOP_SCHEDULE)
+    for (int z = u->first; z < u->end; z++)
         for (int y = 0; y < n; y++) {
             struct lines lines;
             add_rows(r, z, y, &lines);
@@ -156,8 +167,8 @@ void mg_restrict(const struct mg_grid *fine, const struct mg_grid *coarse)
 {
     const int n = coarse->n;
 
-#pragma omp for collapse(2) schedule(static)
-    for (int z = 0; z < n; z++)
+#pragma omp for collapse(2) schedule(LOOP_SCHEDULE)
+    for (int z = coarse->first; z < coarse->end; z++)
         for (int y = 0; y < n; y++) {
             struct lines lines;
             add_rows(fine, 2 * z + 1, 2 * y + 1, &lines);
@@ -194,8 +205,8 @@ void mg_prolong(const struct mg_grid *coarse, const struct mg_grid *fine, enum m
 {
     const int n = coarse->n;
 
-#pragma omp for collapse(2) schedule(static)
-    for (int z = 0; z < 2 * n; z++)
+#pragma omp for collapse(2) schedule(LOOP_SCHEDULE)
+    for (int z = fine->first; z < fine->end; z++)
         for (int y = 0; y < 2 * n; y++) {
             const int below = coarse_before(z, n);
             const int above = coarse_behind(z);

@@ -15,6 +15,8 @@
  */
 struct mg_grid {
     int n;
+    int first; /* the planes that are computed here: from this one, */
+    int end;   /* to before this one; all, but for ranks (team/kernels/mg.c) */
     size_t row_stride;
     size_t plane_stride;
     double *values;
@@ -34,6 +36,10 @@ struct mg_stencil {
  */
 struct mg_grid make_mg_grid(int n);
 
+/* The same for a rank, which computes these planes only.  The others take address space, and memory when they are
+ * written. */
+struct mg_grid make_mg_part(int n, int first, int end);
+
 /* Point 0 of a row.  Points -1 and n are there as well. */
 static inline double *mg_row(const struct mg_grid *grid, int z, int y)
 {
@@ -47,7 +53,7 @@ static inline void mg_close_row(double *row, int n)
     row[n] = row[0];
 }
 
-/* Sets all points to zero.  This and the operators are shared out among the
+/* Sets all points that are computed here to zero.  This and the operators are shared out among the
  * threads of the enclosing parallel region, which all must call them. */
 void mg_clear(const struct mg_grid *grid);
 
@@ -66,7 +72,10 @@ enum mg_update { MG_SET, MG_ADD };
 /* fine = Q coarse, or fine = fine + Q coarse: trilinear interpolation. */
 void mg_prolong(const struct mg_grid *coarse, const struct mg_grid *fine, enum mg_update update);
 
-/* The root of the mean square of all points.  Makes its own parallel region. */
+/* The sum of the squares of the points that are computed here.  Makes its own parallel region. */
+double mg_square_sum(const struct mg_grid *grid);
+
+/* The root of the mean square of all points. */
 double mg_norm(const struct mg_grid *grid);
 
 #endif

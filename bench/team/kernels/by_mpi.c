@@ -2,7 +2,8 @@
  * The kernels by ranks of MPI, as its launcher starts them.  The compiler's
  * wrapper selects the library (Makefile); its settings come from the environment.
  *
- * Parcels are sent by MPI_Alltoall if all are equally long, else by MPI_Alltoallv.
+ * Parcels are sent by MPI_Allgatherv if a rank sends the same to all, by MPI_Alltoall if all are equally long, else by
+ * MPI_Alltoallv.
  */
 #include "team/kernels/kernel.h"
 
@@ -91,7 +92,9 @@ static void send(struct rank *rank, struct parcels *parcels)
     }
     for (int r = 0; r < ranks; r++)
         parcels->arrived[r] = box->incoming + (size_t)take_at[r] * WORD;
-    if (parcels->even)
+    if (parcels->same)
+        MPI_Allgatherv(box->outgoing, send[0], MPI_INT, box->incoming, take, take_at, MPI_INT, MPI_COMM_WORLD);
+    else if (parcels->even)
         MPI_Alltoall(box->outgoing, send[0], MPI_INT, box->incoming, take[0], MPI_INT, MPI_COMM_WORLD);
     else
         MPI_Alltoallv(box->outgoing, send, send_at, MPI_INT, box->incoming, take, take_at, MPI_INT, MPI_COMM_WORLD);

@@ -5,7 +5,8 @@
  * Resident: outgoing memory is a block in the team's segment.  Nothing is sent:
  * ranks wait for each other and read the data of other ranks in place.  Stream:
  * outgoing memory is the rank's own, and parcels are exchanged by
- * trimtab_alltoall, padded to the longest if they are not equally long.
+ * trimtab_alltoall, padded to the longest if they are not equally long, or by
+ * trimtab_allgather if a rank sends the same to all.
  */
 #define _GNU_SOURCE
 
@@ -93,12 +94,29 @@ static void enlarge(unsigned char **memory, size_t *has, size_t bytes)
     *has = bytes;
 }
 
+/* Gives all ranks the beginning of this rank's outgoing memory, as much as the longest parcel needs. */
+static void send_same(struct seat *seat, struct parcels *parcels, size_t ranks)
+{
+    size_t longest = 0;
+    for (size_t r = 0; r < ranks; r++)
+        longest = parcels->take[r] > longest ? parcels->take[r] : longest;
+    enlarge(&seat->incoming, &seat->incoming_bytes, ranks * longest);
+    check(trimtab_allgather(seat->rank, seat->outgoing, seat->incoming, longest / sizeof(int32_t), TRIMTAB_I32, TRIMTAB_MINE),
+          "allgather");
+    for (size_t r = 0; r < ranks; r++)
+        parcels->arrived[r] = seat->incoming + r * longest;
+}
+
 static void send(struct rank *rank, struct parcels *parcels)
 {
     struct seat *seat = rank->team;
     const size_t ranks = (size_t)rank->job->ranks;
     const unsigned char *from = seat->outgoing;
     uint64_t longest = parcels->send[0];
+    if (parcels->same) {
+        send_same(seat, parcels, ranks);
+        return;
+    }
     if (!parcels->even) {
         for (size_t r = 1; r < ranks; r++)
             longest = parcels->send[r] > longest ? parcels->send[r] : longest;

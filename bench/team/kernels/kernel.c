@@ -21,7 +21,8 @@ enum { TOLD_SECONDS, TOLD_WAITED, TOLD_CPU, TOLD_COUNT };
 
 const struct kernel_program *kernel_of(const struct job *job)
 {
-    static const struct kernel_program *const kernels[KERNEL_COUNT] = {&kernel_ft, &kernel_is, &kernel_ep};
+    static const struct kernel_program *const kernels[KERNEL_COUNT] = {&kernel_ft, &kernel_is, &kernel_ep,
+                                                                         &kernel_cg, &kernel_mg};
     return kernels[job->kernel];
 }
 

@@ -1,11 +1,12 @@
 /*
- * NAS kernels FT, IS and EP by ranks that exchange data: programs in which ranks wait only now and then,
- * to complement the single operations of team/measure.h.
+ * NAS kernels FT, IS, EP, CG and MG by ranks that exchange data: programs in which ranks compute between their
+ * meetings, to complement the single operations of team/measure.h.
  *
- *     kernels_LIBRARY -K ft|is|ep -c CLASS -n RANKS -m stream|resident -B REPEATS [-T MS] [-d KEYS] [-p]
+ *     kernels_LIBRARY -K ft|is|ep|cg|mg -c CLASS -n RANKS -m stream|resident -B REPEATS [-T MS] [-d KEYS] [-p]
  *
  * Problem, random numbers, operation count and expected results are those of nas/ (ft_problem,
- * ft_reference, ft_transform, is_problem, ep_problem).  `struct ways` is the interface of a library:
+ * ft_reference, ft_transform, is_problem, ep_problem, cg_problem, cg_matrix,
+ * mg_problem, mg_grid, mg_charges).  `struct ways` is the interface of a library:
  * barrier, sum, all-to-all of short blocks, and the exchange of parcels of different sizes.
  *
  * Parcels.  A rank writes all data for other ranks into one place, its outgoing memory, and learns where
@@ -28,7 +29,7 @@
 #include <stdbool.h>
 #include <stddef.h>
 
-enum kernel { KERNEL_FT, KERNEL_IS, KERNEL_EP, KERNEL_COUNT };
+enum kernel { KERNEL_FT, KERNEL_IS, KERNEL_EP, KERNEL_CG, KERNEL_MG, KERNEL_COUNT };
 
 /* Distribution of the keys of IS: as published, most of them small, or all but a few the same. */
 enum keys { KEYS_BELL, KEYS_LOW, KEYS_ONE, KEYS_COUNT };
@@ -49,6 +50,7 @@ struct job {
  * bytes. */
 struct parcels {
     bool even;        /* all parcels of all ranks are as long, and in the order of ranks */
+    bool same;        /* each rank sends the same to all, from the beginning of its outgoing memory */
     size_t *send_at;  /* of each rank: where in this rank's outgoing memory its parcel is, */
     size_t *send;     /* and how long */
     size_t *take_at;  /* where in that rank's outgoing memory this rank's parcel is, */
@@ -120,6 +122,8 @@ struct kernel_program {
 extern const struct kernel_program kernel_ft;
 extern const struct kernel_program kernel_is;
 extern const struct kernel_program kernel_ep;
+extern const struct kernel_program kernel_cg;
+extern const struct kernel_program kernel_mg;
 
 /* The program of job->kernel. */
 const struct kernel_program *kernel_of(const struct job *job);

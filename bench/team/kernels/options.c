@@ -10,7 +10,7 @@
 #include <string.h>
 #include <unistd.h>
 
-static const char *const kernels[KERNEL_COUNT] = {"ft", "is", "ep"};
+static const char *const kernels[KERNEL_COUNT] = {"ft", "is", "ep", "cg", "mg"};
 static const char *const spreads[KEYS_COUNT] = {"bell", "low", "one"};
 static const char *const modes[] = {"stream", "resident"};
 
@@ -24,9 +24,10 @@ static _Noreturn void reject(const char *program, bool loud, const char *problem
 static _Noreturn void print_help(const char *program, bool may_choose, bool loud)
 {
     if (loud)
-        printf("usage: %s [-K ft|is|ep] [-c CLASS] [-n RANKS] [-d bell|low|one] [-B REPEATS] [-T MS] [-p]%s\n\n"
-               "  -K  NAS kernel: ft, a diffusion equation by 3-D Fourier transforms, is, ranks of integer keys, or ep, sums of\n"
-               "      Gaussian pairs\n"
+        printf("usage: %s [-K ft|is|ep|cg|mg] [-c CLASS] [-n RANKS] [-d bell|low|one] [-B REPEATS] [-T MS] [-p]%s\n\n"
+               "  -K  NAS kernel: ft, a diffusion equation by 3-D Fourier transforms, is, ranks of integer keys, ep, sums of\n"
+               "      Gaussian pairs, cg, an eigenvalue of a sparse matrix by conjugate gradients, or mg, a Poisson\n"
+               "      problem by multigrid\n"
                "  -c  class, one of %s (default S)\n"
                "  -d  keys of is: bell, as published; low, most of them small; one, all but a few the same\n"
                "  -T  milliseconds that a repetition lasts, at least: the kernel is gone through as often as that takes\n"

@@ -5,7 +5,7 @@ use std::fmt::Write as _;
 use trimtab_core::place::waiting::WaitPolicy;
 use trimtab_core::stats::correlation::spearman;
 use trimtab_core::stats::{Estimate, Interval};
-use trimtab_core::study::{Runtime, Summary};
+use trimtab_core::study::{Runtime, StudyCell, Summary};
 
 /// Share of the cores' time used by other programs above which a run counts as disturbed.
 pub const FOREIGN_SHARE_MAX: f64 = 0.05;
@@ -21,7 +21,16 @@ pub fn title(runtime: Runtime) -> &'static str {
         Runtime::Mpich => "MPICH",
         Runtime::TeamThread => "Teams of threads",
         Runtime::TeamProcess => "Teams of processes",
+        Runtime::Upcxx => "UPC++",
         Runtime::Any => "Commands",
+    }
+}
+
+/// Returns the runtime of both programs of a pair, or both runtimes.
+pub fn runtimes(first: &StudyCell, second: &StudyCell) -> String {
+    match (first.runtime, second.runtime) {
+        (one, other) if one == other => one.to_string(),
+        (one, other) => format!("{one}+{other}"),
     }
 }
 

@@ -12,6 +12,7 @@
 mod balancing;
 mod draft;
 mod factors;
+mod hardware_threads;
 mod measured_cases;
 mod migration;
 mod oversubscription;
@@ -224,6 +225,7 @@ pub const NAMES: &[&str] = &[
     "oversubscription",
     "waiting",
     "sharing",
+    "hardware-threads",
     "factors",
     "stream",
     "migration",
@@ -265,6 +267,7 @@ pub fn find(name: &str) -> Result<Figure, FigureError> {
         "oversubscription" => oversubscription::threads(),
         "waiting" => oversubscription::waiting(),
         "sharing" => sharing::sharing(),
+        "hardware-threads" => hardware_threads::hardware_threads(),
         "factors" => factors::factors(),
         "stream" => stream::stream(),
         "migration" => migration::migration(),

@@ -23,6 +23,9 @@ pub struct Summary {
     pub slowdown: Option<Estimate>,
     /// Whether the median lies among the stopped runs: the slowdown is then larger than the figure.
     pub at_least: bool,
+    /// Longest time of the runs that ended over their shortest, less 1, in per cent; `None` for
+    /// fewer than two.
+    pub variation: Option<f64>,
     /// CPU time of all threads in seconds: median of user plus system.
     pub cpu: Option<f64>,
     /// Median of lowest over highest user time of the cores.
@@ -64,10 +67,21 @@ fn summary(cell: &StudyCell, group: &[&Sample], seed: u64) -> Summary {
         seconds: stats::estimate(&all(&|one| one.seconds), seed),
         slowdown,
         at_least: slowdown.is_some() && below <= ratios.len() / 2,
+        variation: variation(group),
         cpu: median(&|one| Some(one.user? + one.system?)),
         balance: median(&|one| one.balance),
         interval: median(&|one| one.interval),
     }
+}
+
+/// Returns the variation of the times of the runs that ended. The time of a stopped run is not
+/// known.
+fn variation(group: &[&Sample]) -> Option<f64> {
+    let ended = group.iter().filter(|one| one.status == Status::Done);
+    let times: Vec<f64> = ended.filter_map(|one| one.seconds).filter(|seconds| *seconds > 0.0).collect();
+    let shortest = times.iter().copied().fold(f64::INFINITY, f64::min);
+    let longest = times.iter().copied().fold(0.0, f64::max);
+    (times.len() > 1).then(|| 100.0 * (longest / shortest - 1.0))
 }
 
 /// Returns the configuration with the smallest slowdown, among those of the same program with the

@@ -71,14 +71,23 @@ pub enum Runtime {
     TeamThread,
     /// A team of this project with processes as ranks.
     TeamProcess,
+    /// UPC++, with ranks in one machine.
+    Upcxx,
     /// Any, of a command of the user: it is told OpenMP's variables.
     Any,
 }
 
 impl Runtime {
     /// All runtimes whose programs are known, in the order of tables.
-    pub const ALL: [Self; 6] =
-        [Self::Libgomp, Self::Libomp, Self::OpenMpi, Self::Mpich, Self::TeamThread, Self::TeamProcess];
+    pub const ALL: [Self; 7] = [
+        Self::Libgomp,
+        Self::Libomp,
+        Self::OpenMpi,
+        Self::Mpich,
+        Self::TeamThread,
+        Self::TeamProcess,
+        Self::Upcxx,
+    ];
 
     /// Returns the name.
     pub const fn word(self) -> &'static str {
@@ -89,6 +98,7 @@ impl Runtime {
             Self::Mpich => "mpich",
             Self::TeamThread => "team-thread",
             Self::TeamProcess => "team-process",
+            Self::Upcxx => "upcxx",
             Self::Any => "any",
         }
     }
@@ -101,6 +111,8 @@ impl Runtime {
             Self::OpenMpi => runtimes::Runtime::OpenMpi,
             Self::Mpich => runtimes::Runtime::Mpich,
             Self::TeamThread | Self::TeamProcess => runtimes::Runtime::Team,
+            // The launcher does not know it: a program that starts its threads or ranks itself.
+            Self::Upcxx => runtimes::Runtime::Pthread,
         }
     }
 }
@@ -127,6 +139,32 @@ impl ThreadBinding {
             Self::Pinned => "pinned",
             Self::Floating => "floating",
             Self::Balanced => "balanced",
+        }
+    }
+}
+
+/// Schedule of an OpenMP program's loops, as `OMP_SCHEDULE` names it.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum LoopSchedule {
+    /// Each thread has one part of the turns, of equal size.
+    Static,
+    /// A thread that is done takes the next turn.
+    Dynamic,
+    /// A thread that is done takes a share of the turns that are left.
+    Guided,
+}
+
+impl LoopSchedule {
+    /// All schedules, in the order of tables.
+    pub const ALL: [Self; 3] = [Self::Static, Self::Dynamic, Self::Guided];
+
+    /// Returns the name.
+    pub const fn word(self) -> &'static str {
+        match self {
+            Self::Static => "static",
+            Self::Dynamic => "dynamic",
+            Self::Guided => "guided",
         }
     }
 }
@@ -177,6 +215,7 @@ macro_rules! words {
 
 words!(Runtime, "runtime");
 words!(ThreadBinding, "grip");
+words!(LoopSchedule, "schedule");
 words!(Arrangement, "arrangement");
 
 /// The other program of a pair.
@@ -217,6 +256,10 @@ pub struct StudyCell {
     pub grip: ThreadBinding,
     /// Wait policy of the threads; [`WaitPolicy::Keep`] is the runtime's own.
     pub wait: WaitPolicy,
+    /// Schedule of the program's loops, if the program is built to be told one; `None` for the
+    /// schedule in its source.
+    #[serde(default)]
+    pub schedule: Option<LoopSchedule>,
     /// The other program; `None` if the program was alone.
     pub company: Option<PairedProgram>,
 }
@@ -229,8 +272,10 @@ impl StudyCell {
 
     /// Returns whether this is the configuration of a program's baseline.
     pub fn is_baseline(&self) -> bool {
-        let Self { per_core, grip, wait, company, .. } = self;
-        (*per_core, *grip, *wait) == (1, ThreadBinding::Floating, WaitPolicy::Keep) && company.is_none()
+        let Self { per_core, grip, wait, schedule, company, .. } = self;
+        (*per_core, *grip, *wait) == (1, ThreadBinding::Floating, WaitPolicy::Keep)
+            && schedule.is_none()
+            && company.is_none()
     }
 
     /// Returns the setting with which `run` would start the program like this.
@@ -253,8 +298,11 @@ impl StudyCell {
 /// Formats the cell as one line that differs for different cells.
 impl fmt::Display for StudyCell {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { runtime, threads, cores, grip, wait, company, .. } = self;
+        let Self { runtime, threads, cores, grip, wait, schedule, company, .. } = self;
         write!(f, "{}/{runtime}/{threads}on{cores}/{grip}/{wait}", self.name())?;
+        if let Some(schedule) = schedule {
+            write!(f, "/{schedule}")?;
+        }
         let Some(PairedProgram { program, class, runtime, per_core, arrangement, place }) = company else {
             return Ok(());
         };

@@ -15,6 +15,7 @@ fn cell(program: &str, per_core: u32, grip: ThreadBinding, wait: WaitPolicy) -> 
         per_core,
         grip,
         wait,
+        schedule: None,
         company: None,
     }
 }
@@ -244,4 +245,34 @@ proptest! {
         prop_assert!(throughput > 0.0 && throughput <= 2.0);
         prop_assert!((fairness - 1.0 / factor).abs() < 1e-9);
     }
+}
+
+#[test]
+fn a_schedule_makes_another_cell_that_is_no_baseline() {
+    let plain = cell("cg", 1, ThreadBinding::Floating, WaitPolicy::Keep);
+    assert!(plain.is_baseline() && plain.to_string() == "cg.S/libgomp/2on2/floating/keep");
+    let guided = StudyCell { schedule: Some(LoopSchedule::Guided), ..plain.clone() };
+    assert!(!guided.is_baseline());
+    assert_eq!(guided.to_string(), "cg.S/libgomp/2on2/floating/keep/guided");
+    let samples = [sample(&plain, 1, 1.0, 1.0), sample(&guided, 1, 2.0, 1.0)];
+    let medians: Vec<f64> = cells(&samples, 1).iter().map(|one| one.slowdown.unwrap().median).collect();
+    assert_eq!(medians, [1.0, 2.0]);
+    for schedule in LoopSchedule::ALL {
+        assert_eq!(schedule.word().parse(), Ok(schedule));
+    }
+    // Records of earlier versions do not have the field.
+    let mut old = serde_json::to_value(&plain).unwrap();
+    old.as_object_mut().unwrap().remove("schedule").unwrap();
+    assert_eq!(serde_json::from_value::<StudyCell>(old).unwrap(), plain);
+}
+
+#[test]
+fn variation_is_of_the_runs_that_ended() {
+    let two = cell("cg", 2, ThreadBinding::Floating, WaitPolicy::Keep);
+    let stopped = Sample { status: Status::Slower, ..sample(&two, 3, 9.0, 1.0) };
+    let failed = Sample { status: Status::Failed, seconds: None, ..sample(&two, 4, 1.0, 1.0) };
+    let samples = [sample(&two, 1, 2.0, 1.0), sample(&two, 2, 4.4, 1.0), stopped, failed];
+    let variation = cells(&samples, 1)[0].variation.unwrap();
+    assert!((variation - 120.0).abs() < 1e-9, "{variation}");
+    assert_eq!(cells(&samples[1..], 1)[0].variation, None, "one run does not vary");
 }

@@ -23,6 +23,7 @@ pub enum BenchCommand {
     Cost(CostArgs),
     Team(super::BenchTeamArgs),
     Oversub(Box<super::OversubArgs>),
+    Misses(super::MissesArgs),
     #[command(hide = true)]
     TeamCell(super::TeamCellArgs),
     #[command(hide = true)]

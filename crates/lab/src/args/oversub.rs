@@ -8,15 +8,15 @@ use std::path::PathBuf;
 use std::str::FromStr;
 use trimtab_core::place::waiting::WaitPolicy;
 use trimtab_core::set::CpuSet;
-use trimtab_core::study::{Family, Runtime, ThreadBinding};
+use trimtab_core::study::{Family, LoopSchedule, Runtime, ThreadBinding};
 
 /// Benchmark programs with more threads than cores.
 ///
 /// Measures slowdown or gain by program, runtime, wait policy and binding, for one program alone
 /// and for two programs at once. Runs NAS kernels with OpenMP (GCC's and LLVM's), with MPI (Open
-/// MPI, MPICH) and with teams of threads and of processes; programs with barriers at chosen
-/// intervals; a pipeline that spins on flags of its own; and nested teams. Each runs with 1, 2, 4
-/// and 8 threads per core, pinned, floating and balanced by speed, under several wait policies.
+/// MPI, MPICH), with UPC++ and with teams of threads and of processes; programs with barriers at
+/// chosen intervals; a pipeline that spins on flags of its own; and nested teams. Each runs with 1,
+/// 2, 4 and 8 threads per core, pinned, floating and balanced by speed, under several wait policies.
 /// Pairs of programs share all cores or get half of them each. Each case runs right after its
 /// baseline of one thread per core; the tables show the ratio of the two times as medians with 95 %
 /// bootstrap intervals. A case that exceeds its limit, a multiple of the baseline's time, is
@@ -28,14 +28,15 @@ pub struct OversubArgs {
     /// Programs to run. Default: all but bt, sp, lu-flags and the multi-zone benchmarks, which take
     /// long.
     ///
-    /// NAS kernels: bt, cg, ep, ft, is, lu, mg, sp (ep, ft and is also with MPI and teams).
-    /// lu-flags is lu with threads that spin without limit on flags of their own. NAS multi-zone
-    /// benchmarks with nested teams: bt-mz, lu-mz, sp-mz. Others: barriers-1ms, barriers-10ms,
-    /// barriers-100ms; pipeline, whose threads spin on flags; zones, with nested teams.
+    /// NAS kernels: bt, cg, ep, ft, is, lu, mg, sp (cg, ep, ft, is and mg also with MPI, UPC++ and
+    /// teams). lu-flags is lu with threads that spin without limit on flags of their own. NAS
+    /// multi-zone benchmarks with nested teams: bt-mz, lu-mz, sp-mz. Others: barriers-1ms,
+    /// barriers-10ms, barriers-100ms; pipeline, whose threads spin on flags; zones, with nested
+    /// teams.
     #[arg(long, value_name = "LIST", value_delimiter = ',')]
     pub kernels: Vec<Program>,
-    /// Runtimes: libgomp, libomp, openmpi, mpich, team-thread, team-process. Default: all that are
-    /// installed.
+    /// Runtimes: libgomp, libomp, openmpi, mpich, team-thread, team-process, upcxx. Default: all
+    /// that are installed.
     #[arg(long, value_name = "LIST", value_delimiter = ',')]
     pub runtimes: Vec<Runtime>,
     /// Threads per core.
@@ -51,12 +52,31 @@ pub struct OversubArgs {
     /// for are left out.
     #[arg(long, value_name = "LIST", value_delimiter = ',')]
     pub waits: Vec<WaitPolicy>,
+    /// Schedules of OpenMP loops: static, dynamic, guided. Default: none, and loops are static.
+    ///
+    /// Each schedule is one case more for bt, cg, ep, ft, mg and sp, with floating threads and the
+    /// runtime's own wait policy. The programs are those that take their schedule from
+    /// OMP_SCHEDULE; the baseline is the usual program, whose loops are static.
+    #[arg(long, value_name = "LIST", value_delimiter = ',')]
+    pub schedules: Vec<LoopSchedule>,
+    /// Also run the reference programs of the NAS Parallel Benchmarks in DIR (cg.W.x, ...), of MPI
+    /// or of OpenMP.
+    ///
+    /// Their files are named as its makefiles name them. The libraries that a file is linked with
+    /// say which runtime it is for; ranks are started by that MPI's launcher. They run floating,
+    /// with each wait policy that the runtime has a variable for. A result that the program does
+    /// not verify fails. Numbers of ranks that a program refuses are left out and named.
+    #[arg(long, value_name = "DIR")]
+    pub npb: Option<PathBuf>,
     /// Combine each wait policy with each binding, not only with floating threads.
     #[arg(long)]
     #[arg(hide_short_help = true)]
     pub cross: bool,
     /// Pairs of programs to run at once, as in cg+ep, or none. Default: cg+ep, ep+ep and
     /// lu+barriers-10ms.
+    ///
+    /// Programs of different runtimes, as in cg@libgomp+ft@openmpi, also ranks of MPI and teams;
+    /// without @ both have the same OpenMP.
     ///
     /// Any two commands, with " + " between them: "./a 1 + ./b 2". They are split at blanks, must
     /// not contain a comma, run without input, and their output is dropped; their times are those
@@ -93,7 +113,8 @@ pub struct OversubArgs {
     #[arg(long, value_name = "DIR")]
     #[arg(hide_short_help = true)]
     pub programs: Option<PathBuf>,
-    /// Script that starts MPI and teams. Default: bench/team/peer in the source tree.
+    /// Script that starts MPI and teams. Default: the installed one, or bench/team/peer in the
+    /// source tree.
     #[arg(long, value_name = "FILE")]
     #[arg(hide_short_help = true)]
     pub peer: Option<PathBuf>,
@@ -124,6 +145,9 @@ const EXAMPLES: &str = "Examples:\n  trimtab bench oversub --quick              
     trimtab bench oversub --kernels lu-flags,lu-mz --class S --pairs none --limit 200   the programs that slow down most\n  \
     trimtab bench oversub --kernels cg --runtimes libgomp,libomp --waits keep,spin,sleep --pairs none\n  \
     trimtab bench oversub --pairs cg+ep --mixes 1:1,1:4 --kernels cg --per-core 1   sharing against partitioning\n  \
+    trimtab bench oversub --pairs cg@libgomp+ft@openmpi,ep@libomp+is@mpich --kernels cg --per-core 1   mixed runtimes\n  \
+    trimtab bench oversub --kernels cg,mg,sp --schedules static,dynamic,guided --waits keep --grips floating --pairs none\n  \
+    trimtab bench oversub --kernels cg,ft,is,mg --npb ~/NPB3.4-MPI/bin --runtimes openmpi --pairs none   the reference programs\n  \
     trimtab bench oversub --pairs './a 1 + ./b 2'             two commands of yours, shared and on half of the cores each\n  \
     trimtab bench oversub --json o.jsonl --svg o.svg          a measurement to keep\n  \
     trimtab bench oversub --json o.jsonl --resume             continue after an interruption\n\n\
@@ -164,6 +188,9 @@ pub enum Program {
     Barriers100ms,
     Pipeline,
     Zones,
+    /// A reference program of the NAS Parallel Benchmarks, in the folder of `--npb`.
+    #[value(skip)]
+    Npb(NpbKernel),
     /// A command of the user. Options are read once, so its text stays for good.
     #[value(skip)]
     Own(&'static str),
@@ -190,6 +217,7 @@ impl Program {
             Self::Barriers100ms => "barriers-100ms",
             Self::Pipeline => "pipeline",
             Self::Zones => "zones",
+            Self::Npb(kernel) => kernel.word(),
             Self::Own(command) => command,
         }
     }
@@ -206,13 +234,65 @@ impl Program {
     }
 }
 
+/// A reference program of the NAS Parallel Benchmarks.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub enum NpbKernel {
+    Bt,
+    Cg,
+    Ep,
+    Ft,
+    Is,
+    Lu,
+    Mg,
+    Sp,
+}
+
+impl NpbKernel {
+    /// Returns the reference program of a kernel of this project; `None` if there is none.
+    pub fn of(program: Program) -> Option<Self> {
+        match program {
+            Program::Bt => Some(Self::Bt),
+            Program::Cg => Some(Self::Cg),
+            Program::Ep => Some(Self::Ep),
+            Program::Ft => Some(Self::Ft),
+            Program::Is => Some(Self::Is),
+            Program::Lu => Some(Self::Lu),
+            Program::Mg => Some(Self::Mg),
+            Program::Sp => Some(Self::Sp),
+            _ => None,
+        }
+    }
+
+    /// Returns the word used in records.
+    pub fn word(self) -> &'static str {
+        match self {
+            Self::Bt => "npb-bt",
+            Self::Cg => "npb-cg",
+            Self::Ep => "npb-ep",
+            Self::Ft => "npb-ft",
+            Self::Is => "npb-is",
+            Self::Lu => "npb-lu",
+            Self::Mg => "npb-mg",
+            Self::Sp => "npb-sp",
+        }
+    }
+
+    /// Returns the name that the program has in its files and reports.
+    pub fn name(self) -> &'static str {
+        self.word().trim_start_matches("npb-")
+    }
+}
+
+/// A program of a pair, and its runtime, if the pair names one.
+pub type PairMember = (Program, Option<Runtime>);
+
 /// A pair of programs that run at once.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum ProgramPair {
     /// No pair is run.
     None,
     /// The two programs.
-    Of(Program, Program),
+    Of(PairMember, PairMember),
 }
 
 impl FromStr for ProgramPair {
@@ -232,16 +312,18 @@ impl FromStr for ProgramPair {
             let own = |command: &str| {
                 let words: Vec<&str> = command.split_whitespace().collect();
                 let empty = format!("\"{text}\" has a command on one side of + only");
-                if words.is_empty() { Err(empty) } else { Ok(Program::Own(words.join(" ").leak())) }
+                if words.is_empty() { Err(empty) } else { Ok((Program::Own(words.join(" ").leak()), None)) }
             };
             return Ok(Self::Of(own(one)?, own(other)?));
         }
         let (one, other) = text.split_once('+').ok_or_else(|| {
             format!("\"{text}\" is neither a pair such as cg+ep or \"./a 1 + ./b 2\", nor none")
         })?;
-        let program = |name: &str| {
-            <Program as ValueEnum>::from_str(name, false)
-                .map_err(|_| format!("there is no program \"{name}\""))
+        let program = |word: &str| {
+            let (name, runtime) = word.split_once('@').map_or((word, None), |(name, of)| (name, Some(of)));
+            let program = <Program as ValueEnum>::from_str(name, false)
+                .map_err(|_| format!("there is no program \"{name}\""))?;
+            Ok::<_, String>((program, runtime.map(str::parse).transpose()?))
         };
         Ok(Self::Of(program(one)?, program(other)?))
     }
@@ -287,10 +369,14 @@ mod tests {
 
     #[test]
     fn pairs_and_mixes_are_two_words() {
-        assert_eq!("cg+ep".parse(), Ok(ProgramPair::Of(Program::Cg, Program::Ep)));
-        assert_eq!("lu+barriers-1ms".parse(), Ok(ProgramPair::Of(Program::Lu, Program::Barriers1ms)));
+        let of = |one, other| Ok(ProgramPair::Of((one, None), (other, None)));
+        assert_eq!("cg+ep".parse(), of(Program::Cg, Program::Ep));
+        assert_eq!("lu+barriers-1ms".parse(), of(Program::Lu, Program::Barriers1ms));
+        let mixed =
+            ProgramPair::Of((Program::Cg, Some(Runtime::Libomp)), (Program::Ft, Some(Runtime::OpenMpi)));
+        assert_eq!("cg@libomp+ft@openmpi".parse(), Ok(mixed));
         assert_eq!("none".parse(), Ok(ProgramPair::None));
-        let own = |one, other| Ok(ProgramPair::Of(Program::Own(one), Program::Own(other)));
+        let own = |one, other| of(Program::Own(one), Program::Own(other));
         assert_eq!("./a  -n 1 + b+c".parse(), own("./a -n 1", "b+c"));
         assert_eq!("cg + ep".parse(), own("cg", "ep"));
         for bad in [
@@ -306,6 +392,10 @@ mod tests {
             "./a '1 2' + ./b",
             "./a + ./b \"",
             "./a\\ 1 + ./b",
+            "cg@+ep",
+            "cg@pthread+ep",
+            "@libgomp+ep",
+            "npb-cg+ep",
         ] {
             assert!(bad.parse::<ProgramPair>().is_err(), "{bad:?}");
         }

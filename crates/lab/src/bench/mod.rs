@@ -7,6 +7,7 @@
 mod balance;
 mod cost;
 mod harness;
+mod misses;
 mod nested;
 mod nodes;
 mod oversub;
@@ -32,6 +33,7 @@ pub fn run(world: &World, args: &BenchArgs) -> Result<u8, Exit> {
         BenchCommand::Cost(args) => cost::run(world, args),
         BenchCommand::Team(args) => team::run(world, args),
         BenchCommand::Oversub(args) => oversub::run(world, args),
+        BenchCommand::Misses(args) => misses::run(world, args),
         BenchCommand::TeamCell(args) => return team::cell(args),
         BenchCommand::OversubCell(args) => return oversub::cell(args),
     };

@@ -4,8 +4,8 @@ use super::sheet::{CellColour, Section, Sheet, SheetCell, Table};
 use super::strip_plot::{Strip, StripRow};
 use trimtab_core::place::waiting::WaitPolicy;
 use trimtab_core::stats::Estimate;
-use trimtab_core::study::{self, About, Pair, Runtime, Sample, Study, Summary};
-use trimtab_front::study::{FOREIGN_SHARE_MAX, estimate, intervals, slowdown, title};
+use trimtab_core::study::{self, About, Pair, Runtime, Sample, Study, StudyCell, Summary};
+use trimtab_front::study::{FOREIGN_SHARE_MAX, estimate, intervals, runtimes, slowdown, title};
 use trimtab_front::units::short_time as time;
 
 /// Least slow-down or gain that is coloured.
@@ -76,7 +76,10 @@ fn alone(runtime: Runtime, summaries: &[Summary], samples: &[Sample]) -> Option<
         return None;
     }
     // Cases were measured in random order.
-    of.sort_by_key(|one| (one.cell.name(), one.cell.per_core, one.cell.grip, one.cell.wait.word()));
+    of.sort_by_key(|one| {
+        let cell = &one.cell;
+        (cell.name(), cell.per_core, cell.schedule, cell.grip, cell.wait.word())
+    });
     let columns =
         ["PROGRAM", "MEETS EVERY", "THREADS", "A CORE", "WAIT", "SLOW-DOWN", "CPU TIME", "BALANCE", "RUNS"];
     let rows = of.iter().map(|one| row(one)).collect();
@@ -86,7 +89,7 @@ fn alone(runtime: Runtime, summaries: &[Summary], samples: &[Sample]) -> Option<
         let Summary { cell, .. } = one;
         let values: Vec<f64> =
             samples.iter().filter(|sample| sample.cell == *cell).filter_map(Sample::slowdown).collect();
-        let name = format!("{} a core, {}, {}", cell.per_core, cell.grip, cell.wait);
+        let name = format!("{} a core, {}, {}", cell.per_core, cell.grip, waiting(cell));
         let bar =
             one.slowdown.and_then(|slowdown| slowdown.interval).map(|interval| (interval.low, interval.high));
         StripRow {
@@ -123,7 +126,7 @@ fn row(one: &Summary) -> Vec<SheetCell> {
         or_dash(one.interval.map(|interval| SheetCell::number(interval, time(interval)))),
         cell.grip.to_string().into(),
         SheetCell::number(f64::from(cell.per_core), cell.per_core.to_string()),
-        cell.wait.to_string().into(),
+        waiting(cell).into(),
         SheetCell {
             text: slowdown(one),
             number: found.map(|found| found.median),
@@ -133,6 +136,12 @@ fn row(one: &Summary) -> Vec<SheetCell> {
         or_dash(one.balance.map(|balance| SheetCell::number(balance, format!("{balance:.2}")))),
         SheetCell::number(one.samples as f64, one.samples.to_string()),
     ]
+}
+
+/// Returns the wait policy, and the schedule of loops if one was set.
+fn waiting(cell: &StudyCell) -> String {
+    let schedule = cell.schedule.map_or_else(String::new, |schedule| format!(", loops {schedule}"));
+    format!("{}{schedule}", cell.wait)
 }
 
 fn mood(slowdown: Option<&Estimate>) -> CellColour {
@@ -170,7 +179,7 @@ fn together(about: &About, pairs: &[Pair]) -> Section {
         vec![
             format!("{}+{}", first.name(), second.name()).into(),
             format!("{}:{}", first.per_core, second.per_core).into(),
-            first.runtime.to_string().into(),
+            runtimes(first, second).into(),
             first.wait.to_string().into(),
             arrangement.to_string().into(),
             cell(slowdowns[0], at_least[0]),

@@ -13,6 +13,7 @@ mod util;
 
 mod balances;
 mod bench;
+mod cache_misses;
 mod completions;
 mod cost;
 mod dist;
@@ -20,6 +21,7 @@ mod documents;
 mod field;
 mod figures;
 mod hidden;
+mod npb;
 mod oversub;
 mod sim;
 mod started;

@@ -25,7 +25,7 @@ echo "{\"kernel\":\"$name\",\"threads\":$threads,\"seconds\":$seconds,\"verified
 "#;
 
 /// Runs the benchmark on two cores, whatever the machine has, with programs of GCC only.
-fn bench<'s>(sandbox: &'s Sandbox, cpus: [u32; 2], options: &str) -> Call<'s> {
+pub(crate) fn bench<'s>(sandbox: &'s Sandbox, cpus: [u32; 2], options: &str) -> Call<'s> {
     for name in ["cg", "ep"] {
         if !sandbox.path(&format!("programs/gcc/{name}")).exists() {
             sandbox.script(&format!("programs/gcc/{name}"), FAKE);

@@ -40,7 +40,9 @@ pub(super) fn picture(about: &About, summaries: &[Summary]) -> String {
     for runtime in Runtime::ALL {
         let mut panels = Vec::new();
         for (grip, wait) in WAYS {
-            let wanted = |cell: &StudyCell| (cell.runtime, cell.grip, cell.wait) == (runtime, grip, wait);
+            let wanted = |cell: &StudyCell| {
+                (cell.runtime, cell.grip, cell.wait) == (runtime, grip, wait) && cell.schedule.is_none()
+            };
             let cells: Vec<&Summary> = alone.iter().copied().filter(|one| wanted(&one.cell)).collect();
             // A panel of the baseline alone would be a point at 1.
             if cells.iter().any(|one| one.cell.per_core > 1) {

@@ -1,7 +1,8 @@
 //! Matrix of `bench oversub`: the cases of a round, in groups with common baselines.
 
-use super::programs::{OversubTools, deaf, waits as waits_of};
-use crate::args::{Class, Mix, OversubArgs, Program, ProgramPair};
+use super::programs::{OversubTools, deaf, peer, waits as waits_of};
+use super::reference;
+use crate::args::{Class, Mix, NpbKernel, OversubArgs, PairMember, Program, ProgramPair};
 use std::collections::{BTreeMap, BTreeSet};
 use trimtab_core::place::waiting::WaitPolicy;
 use trimtab_core::set::CpuSet;
@@ -86,16 +87,26 @@ fn or<T: Clone + PartialEq>(named: &[T], usual: &[T]) -> Vec<T> {
     all
 }
 
+/// Returns the problem class of all programs.
+pub(super) fn class(args: &OversubArgs) -> Class {
+    args.class.unwrap_or(Class::W)
+}
+
+/// Returns the programs to run alone.
+pub(super) fn kernels(args: &OversubArgs) -> Vec<Program> {
+    or(&args.kernels, if args.quick { &QUICK } else { &USUAL })
+}
+
 /// Plans the benchmark for these CPUs, one of each core.
 pub(super) fn plan(args: &OversubArgs, tools: &OversubTools, cpus: &CpuSet) -> OversubPlan {
     let quick = args.quick;
-    let class = args.class.unwrap_or(Class::W);
+    let class = class(args);
     let mut plan = OversubPlan {
         class,
         rounds: if quick && args.rounds == ROUNDS_DEFAULT { QUICK_ROUNDS } else { args.rounds },
         minutes: args.minutes.or(quick.then_some(QUICK_MINUTES)),
         steps: Vec::new(),
-        left_out: Vec::new(),
+        left_out: tools.references.left_out.clone(),
     };
     if quick {
         plan.left_out.push(
@@ -132,8 +143,8 @@ struct OversubPlanner<'a> {
 
 impl OversubPlanner<'_> {
     /// Returns whether the program can run here; if not, notes the reason.
-    fn is_here(&mut self, program: Program, runtime: Runtime) -> bool {
-        let Some(why) = self.tools.lacks(program, runtime) else { return true };
+    fn is_here(&mut self, program: Program, runtime: Runtime, scheduled: bool) -> bool {
+        let Some(why) = self.tools.lacks(program, runtime, scheduled) else { return true };
         let lacking = self.lacking.entry((runtime, why)).or_default();
         lacking.insert(program.word());
         false
@@ -156,6 +167,7 @@ impl OversubPlanner<'_> {
             per_core,
             grip: ThreadBinding::Floating,
             wait: WaitPolicy::Keep,
+            schedule: None,
             company: None,
         }
     }
@@ -178,7 +190,7 @@ impl OversubPlanner<'_> {
 
     /// Returns whether pairs of the user's own commands were requested.
     fn has_commands(&self) -> bool {
-        let own = |pair: &ProgramPair| matches!(pair, ProgramPair::Of(Program::Own(_), _));
+        let own = |pair: &ProgramPair| matches!(pair, ProgramPair::Of((Program::Own(_), _), _));
         self.args.pairs.as_ref().is_some_and(|pairs| pairs.iter().any(own))
     }
 
@@ -186,38 +198,96 @@ impl OversubPlanner<'_> {
         if self.args.kernels.is_empty() && self.has_commands() {
             return;
         }
-        let cores = u32::try_from(self.cpus.len()).unwrap_or(u32::MAX);
         let per_core = match self.quick && self.args.per_core == [1, 2, 4, 8] {
             true => vec![1, 2, 4],
             false => or(&self.args.per_core, &[]),
         };
-        for program in or(&self.args.kernels, if self.quick { &QUICK } else { &USUAL }) {
+        let own = kernels(self.args);
+        let references = own.iter().filter_map(|program| NpbKernel::of(*program)).map(Program::Npb);
+        let references: Vec<Program> = references.filter(|_| self.args.npb.is_some()).collect();
+        for program in own.into_iter().chain(references) {
             for runtime in or(&self.args.runtimes, &Runtime::ALL) {
-                if !program.has(runtime) || !self.is_here(program, runtime) {
+                if !self.tools.has(program, runtime) || !self.is_here(program, runtime, false) {
                     continue;
                 }
                 for &per_core in &per_core {
                     for (grip, wait) in self.ways() {
-                        let cell = StudyCell { grip, wait, ..self.cell(program, runtime, per_core, cores) };
-                        if let Some(why) = deaf(runtime, wait) {
-                            let deaf = self.deaf.entry((runtime, why)).or_default();
-                            deaf.insert(wait.word());
-                        } else if wait == WaitPolicy::Auto && waits_of(runtime, wait, &cell).is_empty() {
-                            // `auto` changes nothing if every thread has a core; the note is
-                            // printed only if `auto` was requested.
-                            if !self.args.waits.is_empty() {
-                                let why = "it changes nothing if every thread has a core, or has no variable";
-                                self.leave_out(format!("{runtime} with --waits auto: {why}"));
-                            }
-                        } else if grip == ThreadBinding::Balanced
-                            && matches!(runtime, Runtime::OpenMpi | Runtime::Mpich)
-                        {
-                            self.leave_out(format!("{runtime} balanced: --balance moves the threads of one program, not those that a launcher starts"));
-                        } else {
-                            let jobs = vec![OversubJob { program, cell, cpus: self.cpus.clone() }];
-                            self.plan.steps.push(OversubStep { jobs });
-                        }
+                        self.one(program, runtime, per_core, (grip, wait));
                     }
+                }
+                self.scheduled(program, runtime, &per_core);
+            }
+        }
+    }
+
+    /// Adds a case of a program that runs alone, or notes the reason why it is left out.
+    fn one(
+        &mut self,
+        program: Program,
+        runtime: Runtime,
+        per_core: u32,
+        (grip, wait): (ThreadBinding, WaitPolicy),
+    ) {
+        let cores = u32::try_from(self.cpus.len()).unwrap_or(u32::MAX);
+        let cell = StudyCell { grip, wait, ..self.cell(program, runtime, per_core, cores) };
+        let launched = matches!(runtime, Runtime::OpenMpi | Runtime::Mpich);
+        if let Some(why) = deaf(runtime, wait) {
+            let deaf = self.deaf.entry((runtime, why)).or_default();
+            deaf.insert(wait.word());
+        } else if wait == WaitPolicy::Auto && waits_of(runtime, wait, &cell).is_empty() {
+            // `auto` changes nothing if every thread has a core; the note is printed only if `auto`
+            // was requested.
+            if !self.args.waits.is_empty() {
+                let why = "it changes nothing if every thread has a core, or has no variable";
+                self.leave_out(format!("{runtime} with --waits auto: {why}"));
+            }
+        } else if grip == ThreadBinding::Balanced && launched {
+            self.leave_out(format!("{runtime} balanced: --balance moves the threads of one program, not those that a launcher starts"));
+        } else if let Some(why) = self.refused(program, &cell) {
+            self.leave_out(why);
+        } else {
+            let jobs = vec![OversubJob { program, cell, cpus: self.cpus.clone() }];
+            self.plan.steps.push(OversubStep { jobs });
+        }
+    }
+
+    /// Returns why a reference program of ranks cannot run like this, or `None`.
+    fn refused(&self, program: Program, cell: &StudyCell) -> Option<String> {
+        let Program::Npb(kernel) = program else { return None };
+        peer(cell.runtime)?;
+        let StudyCell { runtime, threads, cores, grip, .. } = *cell;
+        if grip != ThreadBinding::Floating {
+            return Some(format!(
+                "reference programs with {runtime}, {grip}: their ranks do not bind themselves"
+            ));
+        }
+        // The baseline has a rank for each core.
+        let counts = [cores, threads];
+        let (ranks, why) =
+            counts.into_iter().find_map(|ranks| Some((ranks, reference::refuses(kernel, ranks)?)))?;
+        Some(format!("{} with {runtime} and {ranks} ranks: {why}", program.word()))
+    }
+
+    /// Adds a case of a program for each schedule of its loops, with floating threads that wait as
+    /// their runtime does.
+    fn scheduled(&mut self, program: Program, runtime: Runtime, per_core: &[u32]) {
+        let schedules = or(&self.args.schedules, &[]);
+        if schedules.is_empty() || peer(runtime).is_some() {
+            return;
+        }
+        if !program.takes_schedule() {
+            self.leave_out(format!(
+                "{} with --schedules: its loops have a schedule of their own",
+                program.word()
+            ));
+        } else if self.is_here(program, runtime, true) {
+            let cores = u32::try_from(self.cpus.len()).unwrap_or(u32::MAX);
+            for &per_core in per_core {
+                for &schedule in &schedules {
+                    let cell = self.cell(program, runtime, per_core, cores);
+                    let cell = StudyCell { schedule: Some(schedule), ..cell };
+                    let jobs = vec![OversubJob { program, cell, cpus: self.cpus.clone() }];
+                    self.plan.steps.push(OversubStep { jobs });
                 }
             }
         }
@@ -225,7 +295,7 @@ impl OversubPlanner<'_> {
 
     fn pairs(&mut self) {
         let usual: Vec<ProgramPair> =
-            PAIRS.iter().map(|(one, other)| ProgramPair::Of(*one, *other)).collect();
+            PAIRS.iter().map(|(one, other)| ProgramPair::Of((*one, None), (*other, None))).collect();
         let usual = if self.quick { &usual[..1] } else { &usual[..] };
         let couples = or(self.args.pairs.as_deref().unwrap_or(usual), &[]);
         let mixes = or(&self.args.mixes, &[]);
@@ -233,7 +303,8 @@ impl OversubPlanner<'_> {
         // The variables do not reach commands of every kind.
         let mixes = if self.has_commands() && mixes.len() == 3 { vec![Mix(1, 1)] } else { mixes };
         let waits = or(&self.args.waits, &[WaitPolicy::Keep, WaitPolicy::Auto]);
-        // Both programs use the same runtime, and its ranks are threads.
+        // Unless a pair names its runtimes, both programs use the same one, and its ranks are
+        // threads.
         let of_threads = |runtime: &Runtime| matches!(runtime, Runtime::Libgomp | Runtime::Libomp);
         let mut runtimes = or(&self.args.runtimes, &[Runtime::Libgomp, Runtime::Libomp]);
         runtimes.retain(of_threads);
@@ -246,15 +317,19 @@ impl OversubPlanner<'_> {
                 self.leave_out("pairs: one core cannot be partitioned".to_owned());
                 continue;
             }
-            let runtimes = if one.reports() { &runtimes[..] } else { &[Runtime::Any][..] };
-            for &runtime in runtimes {
-                if !self.is_here(one, runtime) || !self.is_here(other, runtime) {
+            let usual = if one.0.reports() { &runtimes[..] } else { &[Runtime::Any][..] };
+            for both in runtimes_of(one, other, usual) {
+                let programs = [one.0, other.0];
+                if !programs.into_iter().zip(both).all(|(program, runtime)| self.is_member(program, runtime))
+                {
                     continue;
                 }
                 for mix in &mixes {
-                    for &wait in waits.iter().filter(|wait| deaf(runtime, **wait).is_none()) {
+                    let hears =
+                        |wait: &WaitPolicy| both.iter().all(|runtime| deaf(*runtime, *wait).is_none());
+                    for wait in waits.iter().copied().filter(hears) {
                         for arrangement in Arrangement::ALL {
-                            let step = self.pair([one, other], runtime, *mix, wait, arrangement);
+                            let step = self.pair(programs, both, *mix, wait, arrangement);
                             // `auto` that changes nothing for either program equals `keep`.
                             let told =
                                 |job: &OversubJob| !waits_of(job.cell.runtime, wait, &job.cell).is_empty();
@@ -268,10 +343,19 @@ impl OversubPlanner<'_> {
         }
     }
 
+    /// Returns whether a program can be one of a pair with this runtime; if not, notes the reason.
+    fn is_member(&mut self, program: Program, runtime: Runtime) -> bool {
+        if program.reports() && !self.tools.has(program, runtime) {
+            self.leave_out(format!("pairs of {} with {runtime}: there is no such program", program.word()));
+            return false;
+        }
+        self.is_here(program, runtime, false)
+    }
+
     fn pair(
         &self,
         both: [Program; 2],
-        runtime: Runtime,
+        runtimes: [Runtime; 2],
         mix: Mix,
         wait: WaitPolicy,
         arrangement: Arrangement,
@@ -292,7 +376,7 @@ impl OversubPlanner<'_> {
             let company = PairedProgram {
                 program: other.word().to_owned(),
                 class: other.class(self.plan.class),
-                runtime,
+                runtime: runtimes[1 - place],
                 per_core: mixed[1 - place],
                 arrangement,
                 place: if place == 0 { 1 } else { 2 },
@@ -300,10 +384,22 @@ impl OversubPlanner<'_> {
             let cell = StudyCell {
                 wait,
                 company: Some(company),
-                ..self.cell(program, runtime, mixed[place], cores)
+                ..self.cell(program, runtimes[place], mixed[place], cores)
             };
             OversubJob { program, cell, cpus }
         };
         OversubStep { jobs: vec![job(0), job(1)] }
+    }
+}
+
+/// Returns the runtimes of both programs of a pair, for each of the usual ones: what a pair names
+/// stays, each combination once.
+fn runtimes_of(one: PairMember, other: PairMember, usual: &[Runtime]) -> Vec<[Runtime; 2]> {
+    let all: Vec<[Runtime; 2]> =
+        usual.iter().map(|runtime| [one.1.unwrap_or(*runtime), other.1.unwrap_or(*runtime)]).collect();
+    // A pair that names both does not depend on --runtimes.
+    match (one.1, other.1) {
+        (Some(one), Some(other)) => vec![[one, other]],
+        _ => or(&all, &[]),
     }
 }

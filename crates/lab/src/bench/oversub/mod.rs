@@ -14,6 +14,7 @@ mod chart;
 mod matrix;
 mod programs;
 mod records;
+mod reference;
 mod report;
 mod running;
 #[cfg(test)]
@@ -23,7 +24,7 @@ use super::harness::{self, Benchmark, Outlet, Recorder, Rounds, RunOutcome, Seri
 use crate::args::{Class, OversubArgs, OversubCellArgs, Program};
 use crate::usable::Usable;
 use anyhow::{Context, Result, anyhow, bail};
-use matrix::{OversubJob, OversubPlan, OversubStep, plan};
+use matrix::{OversubJob, OversubPlan, OversubStep, class, kernels, plan};
 use programs::OversubTools;
 use records::{OversubEnd, OversubLine, SampleLine, SharingLine};
 use running::{ProgramRun, RunEnding, TimedStart};
@@ -94,7 +95,7 @@ pub(super) fn run(world: &World, args: &OversubArgs) -> Result<u8> {
     if cpus.is_empty() {
         bail!("there is no CPU to measure on");
     }
-    let tools = OversubTools::find(args, sibling::find(TRIMTAB)?)?;
+    let tools = OversubTools::find(args, class(args), &kernels(args), sibling::find(TRIMTAB)?)?;
     let plan = plan(args, &tools, &cpus);
     if args.list {
         return harness::list(listing(&plan, &tools), &plan.left_out);
@@ -240,6 +241,7 @@ impl<'a> OversubBench<'a> {
             per_core: 1,
             grip: ThreadBinding::Floating,
             wait: WaitPolicy::Keep,
+            schedule: None,
             company: None,
             ..job.cell.clone()
         };

@@ -3,6 +3,7 @@
 use super::super::harness;
 use super::super::harness::programs::folder;
 use super::super::team::peers::Peers;
+use super::reference::{self, References};
 use crate::args::{Class, OversubArgs, Program};
 use anyhow::{Result, bail};
 use serde_json::Value;
@@ -25,8 +26,11 @@ const PLANE_WORK_S: f64 = 0.000_2;
 /// Shortest time for which ranks repeat a kernel, in milliseconds: shorter times would be lost in
 /// noise.
 const KERNEL_MS_MIN: &str = "100";
+/// Variable that sets how ranks of UPC++ wait. The table of runtimes has the runtimes that the
+/// launcher places.
+const UPCXX_WAITS: &str = "UPCXX_OVERSUBSCRIBED";
 /// Variables of the user that would make all variants equal.
-const REMOVED: [&str; 14] = [
+const REMOVED: [&str; 16] = [
     "OMP_WAIT_POLICY",
     "GOMP_SPINCOUNT",
     "KMP_BLOCKTIME",
@@ -37,10 +41,12 @@ const REMOVED: [&str; 14] = [
     "GOMP_CPU_AFFINITY",
     "KMP_AFFINITY",
     "OMP_DYNAMIC",
+    "OMP_SCHEDULE",
     "OMP_NUM_THREADS",
     "OMP_THREAD_LIMIT",
     "OMP_MAX_ACTIVE_LEVELS",
     "OMPI_MCA_mpi_yield_when_idle",
+    UPCXX_WAITS,
 ];
 
 impl Program {
@@ -131,10 +137,9 @@ impl Program {
         self.reports().then(|| class.word().to_owned())
     }
 
-    /// Returns whether this runtime has the program.
-    pub(super) fn has(self, runtime: Runtime) -> bool {
-        matches!(runtime, Runtime::Libgomp | Runtime::Libomp)
-            || matches!(self, Self::Ep | Self::Ft | Self::Is)
+    /// Returns whether the program is also built to take its schedule from `OMP_SCHEDULE`.
+    pub(super) fn takes_schedule(self) -> bool {
+        matches!(self, Self::Bt | Self::Cg | Self::Ep | Self::Ft | Self::Mg | Self::Sp)
     }
 }
 
@@ -168,6 +173,8 @@ pub(super) struct OversubTools {
     /// Programs built by GCC; those built by clang are in `clang` beside this folder.
     pub(super) folder: PathBuf,
     peers: Peers,
+    /// Reference programs of the user.
+    pub(super) references: References,
 }
 
 /// Command line, and variables to set or, with `None`, to remove.
@@ -184,7 +191,12 @@ impl OversubTools {
     ///
     /// # Errors
     /// There is no folder of programs, or a path that was given does not exist.
-    pub(super) fn find(args: &OversubArgs, trimtab: PathBuf) -> Result<Self> {
+    pub(super) fn find(
+        args: &OversubArgs,
+        class: Class,
+        kernels: &[Program],
+        trimtab: PathBuf,
+    ) -> Result<Self> {
         let own = harness::own()?;
         let folder = match &args.programs {
             Some(named) if !named.is_dir() => {
@@ -198,17 +210,34 @@ impl OversubTools {
             None => folder(None, &own, &[BARRIERS, "cg"]).or_else(|_| folder(None, &own, &[BARRIERS]))?,
         };
         let peers = Peers::find(args.peer.as_deref(), Some(&folder), &own)?;
-        Ok(Self { own, trimtab, folder, peers })
+        let references = References::find(args, class, kernels)?;
+        Ok(Self { own, trimtab, folder, peers, references })
     }
 
+    /// Returns the folder of the programs built by clang: within an installed folder, beside one of
+    /// the source tree.
     fn of_clang(&self) -> PathBuf {
-        self.folder.parent().unwrap_or(Path::new("..")).join("clang")
+        let within = self.folder.join("clang");
+        if within.is_dir() { within } else { self.folder.parent().unwrap_or(Path::new("..")).join("clang") }
     }
 
-    /// Returns the file of a program's OpenMP version.
-    fn compiled(&self, program: Program, runtime: Runtime) -> PathBuf {
+    /// Returns the file of a program's OpenMP version; with a schedule, of the one that reads
+    /// `OMP_SCHEDULE`.
+    fn compiled(&self, program: Program, runtime: Runtime, scheduled: bool) -> PathBuf {
+        if let Program::Npb(kernel) = program {
+            return self.references.path(kernel, runtime).unwrap_or(Path::new("")).to_owned();
+        }
         let folder = if runtime == Runtime::Libomp { self.of_clang() } else { self.folder.clone() };
-        folder.join(program.file())
+        if scheduled { folder.join("scheduled").join(program.file()) } else { folder.join(program.file()) }
+    }
+
+    /// Returns whether this runtime has the program.
+    pub(super) fn has(&self, program: Program, runtime: Runtime) -> bool {
+        match program {
+            Program::Npb(kernel) => self.references.path(kernel, runtime).is_some(),
+            Program::Cg | Program::Ep | Program::Ft | Program::Is | Program::Mg => true,
+            _ => matches!(runtime, Runtime::Libgomp | Runtime::Libomp | Runtime::Any),
+        }
     }
 
     /// Returns the program that measures steps per second.
@@ -217,12 +246,13 @@ impl OversubTools {
     }
 
     /// Returns why this program cannot run here, or `None`.
-    pub(super) fn lacks(&self, program: Program, runtime: Runtime) -> Option<String> {
-        match (runtime, peer(runtime)) {
-            (Runtime::Any, _) => None,
-            (_, Some(name)) => self.peers.lacks(name, &["kernels"]),
+    pub(super) fn lacks(&self, program: Program, runtime: Runtime, scheduled: bool) -> Option<String> {
+        match (runtime, peer(runtime), program) {
+            (Runtime::Any, ..) => None,
+            (_, Some(name), Program::Npb(_)) => self.peers.lacks(name, &["start"]),
+            (_, Some(name), _) => self.peers.lacks(name, &["kernels"]),
             _ => {
-                let file = self.compiled(program, runtime);
+                let file = self.compiled(program, runtime, scheduled);
                 let make =
                     if runtime == Runtime::Libomp { "make -C bench CC=clang" } else { "make -C bench" };
                 let folder = file.parent().unwrap_or(Path::new("."));
@@ -256,18 +286,7 @@ impl OversubTools {
                 ["--pin", "mask", "--wait-policy", "keep", "--balance=speed", "--"].map(OsString::from),
             );
         }
-        match peer(runtime) {
-            Some(name) => words.extend(self.by_ranks(name, program, class, cell)),
-            None if matches!(program, Program::Own(_)) => {
-                words.extend(program.word().split(' ').map(OsString::from));
-            }
-            None => {
-                words.push(self.compiled(program, runtime).into());
-                words.extend(
-                    by_threads(program, class, cores, per_core, rate).into_iter().map(OsString::from),
-                );
-            }
-        }
+        words.extend(self.command(program, class, cell, rate));
         let mut variables: BTreeMap<String, Option<String>> =
             REMOVED.iter().map(|name| ((*name).to_owned(), None)).collect();
         let mut set = |name: &str, value: String| variables.insert(name.to_owned(), Some(value));
@@ -280,6 +299,9 @@ impl OversubTools {
             set("OMP_NUM_THREADS", number);
         }
         set("OMP_DYNAMIC", "false".to_owned());
+        if let Some(schedule) = cell.schedule {
+            set("OMP_SCHEDULE", schedule.to_string());
+        }
         if grip == ThreadBinding::Pinned {
             let places: Vec<String> = cpus.iter().map(|cpu| format!("{{{cpu}}}")).collect();
             set("OMP_PLACES", places.join(","));
@@ -290,6 +312,22 @@ impl OversubTools {
             set(&name, value);
         }
         ProgramStart { words, variables, reports: program.reports() }
+    }
+
+    /// Returns the words that start the program itself, or the launcher of its ranks.
+    fn command(&self, program: Program, class: Class, cell: &StudyCell, rate: Option<u64>) -> Vec<OsString> {
+        let StudyCell { runtime, threads, cores, per_core, schedule, .. } = *cell;
+        let file = || self.compiled(program, runtime, schedule.is_some());
+        match (peer(runtime), program) {
+            (Some(name), Program::Npb(_)) => reference::words(self.peers.words(name), threads, &file()),
+            (Some(name), _) => self.by_ranks(name, program, class, cell),
+            (None, Program::Own(command)) => command.split(' ').map(OsString::from).collect(),
+            (None, Program::Npb(_)) => vec![file().into()],
+            (None, _) => {
+                let arguments = by_threads(program, class, cores, per_core, rate).into_iter();
+                [file().into()].into_iter().chain(arguments.map(OsString::from)).collect()
+            }
+        }
     }
 
     fn by_ranks(&self, name: &str, program: Program, class: Class, cell: &StudyCell) -> Vec<OsString> {
@@ -320,12 +358,13 @@ impl OversubTools {
 }
 
 /// Returns the runtime's name in the script that starts ranks; `None` for OpenMP.
-fn peer(runtime: Runtime) -> Option<&'static str> {
+pub(super) fn peer(runtime: Runtime) -> Option<&'static str> {
     match runtime {
         Runtime::Libgomp | Runtime::Libomp | Runtime::Any => None,
         Runtime::OpenMpi => Some("openmpi"),
         Runtime::Mpich => Some("mpich"),
         Runtime::TeamThread | Runtime::TeamProcess => Some("team"),
+        Runtime::Upcxx => Some("upcxx"),
     }
 }
 
@@ -364,7 +403,10 @@ pub(super) fn waits(runtime: Runtime, wait: WaitPolicy, cell: &StudyCell) -> Vec
 }
 
 fn variables(runtime: Runtime, waiting: &Waiting) -> Vec<(String, String)> {
-    let reads = runtime.runtime().row().wait_variables;
+    let reads = match runtime {
+        Runtime::Upcxx => &[UPCXX_WAITS][..],
+        _ => runtime.runtime().row().wait_variables,
+    };
     let all = waiting.variables(Yield::Unknown, &|_| None).into_iter();
     let set = all.filter_map(|variable| match variable.action {
         Action::Set { value } if reads.contains(&variable.name.as_str()) => Some((variable.name, value)),
@@ -387,7 +429,7 @@ pub(super) fn deaf(runtime: Runtime, wait: WaitPolicy) -> Option<&'static str> {
         }
         (Runtime::Libgomp, How::Yield) => Some("it cannot yield while waiting"),
         (Runtime::Any, How::Yield) => Some("only some OpenMP runtimes yield while waiting"),
-        (Runtime::OpenMpi, How::Sleep) => Some("its ranks yield, but do not sleep"),
+        (Runtime::OpenMpi | Runtime::Upcxx, How::Sleep) => Some("its ranks yield, but do not sleep"),
         _ => None,
     }
 }
@@ -395,6 +437,9 @@ pub(super) fn deaf(runtime: Runtime, wait: WaitPolicy) -> Option<&'static str> {
 /// Returns the seconds that a program reports, if its result is verified and the report is of this
 /// cell.
 pub(super) fn read(program: Program, cell: &StudyCell, said: &str) -> Result<f64, String> {
+    if let Program::Npb(kernel) = program {
+        return reference::read(kernel, cell.class.as_deref().unwrap_or_default(), cell.threads, said);
+    }
     let line = said.lines().rfind(|line| line.starts_with('{')).ok_or("its report is missing")?;
     let report: Value =
         serde_json::from_str(line).map_err(|error| format!("its report is not JSON: {error}"))?;
@@ -437,6 +482,7 @@ mod tests {
             per_core,
             grip: ThreadBinding::Floating,
             wait,
+            schedule: None,
             company: None,
         }
     }
@@ -453,6 +499,7 @@ mod tests {
             ["KMP_BLOCKTIME=infinite", "KMP_USE_YIELD=1"]
         );
         assert_eq!(said(Runtime::OpenMpi, 4, WaitPolicy::Spin), ["OMPI_MCA_mpi_yield_when_idle=0"]);
+        assert_eq!(said(Runtime::Upcxx, 4, WaitPolicy::Yield), ["UPCXX_OVERSUBSCRIBED=yes"]);
         for runtime in Runtime::ALL {
             assert_eq!(said(runtime, 4, WaitPolicy::Keep), [""; 0]);
             assert_eq!(said(runtime, 1, WaitPolicy::Auto), [""; 0], "as it is where every thread has a core");

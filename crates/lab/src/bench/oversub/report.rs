@@ -5,8 +5,10 @@ use super::records::OversubEnd;
 use std::fmt::Write as _;
 use trimtab_core::place::waiting::WaitPolicy;
 use trimtab_core::stats::Estimate;
-use trimtab_core::study::{self, About, Pair, Runtime, Sample, StudyCell, Summary, ThreadBinding};
-use trimtab_front::study::{FOREIGN_SHARE_MAX, estimate, intervals, slowdown, title};
+use trimtab_core::study::{
+    self, About, LoopSchedule, Pair, Runtime, Sample, StudyCell, Summary, ThreadBinding,
+};
+use trimtab_front::study::{FOREIGN_SHARE_MAX, estimate, intervals, runtimes, slowdown, title};
 use trimtab_front::table::{Align, Table};
 use trimtab_front::units::short_time as time;
 
@@ -34,9 +36,13 @@ pub(super) fn page(
                 title(runtime),
                 slowdowns(&of)
             );
-            let balances = balances(&of);
+            let balances = by_binding(&of, &|one| one.balance.map(|balance| format!("{balance:.2}")));
             if !balances.is_empty() {
                 let _ = write!(text, "\n{runtime}: lowest over highest user time of the cores\n\n{balances}");
+            }
+            let variations = by_binding(&of, &|one| one.variation.map(|percent| format!("{percent:.0} %")));
+            if !variations.is_empty() {
+                let _ = write!(text, "\n{runtime}: longest over shortest time, less 1\n\n{variations}");
             }
         }
     }
@@ -60,8 +66,8 @@ fn head(about: &About) -> String {
 }
 
 /// Returns the parameters of a cell that vary, except threads per core.
-fn way(cell: &StudyCell) -> (String, ThreadBinding, WaitPolicy) {
-    (cell.name(), cell.grip, cell.wait)
+fn way(cell: &StudyCell) -> (String, ThreadBinding, WaitPolicy, Option<LoopSchedule>) {
+    (cell.name(), cell.grip, cell.wait, cell.schedule)
 }
 
 /// Returns each value of a property once, in order of first occurrence.
@@ -91,20 +97,22 @@ fn slowdowns(of: &[&Summary]) -> Table {
         ("THREADS", Align::Left),
         ("WAIT", Align::Left),
     ];
+    let has_schedules = of.iter().any(|one| one.cell.schedule.is_some());
+    columns.extend(has_schedules.then_some(("LOOPS", Align::Left)));
     columns.extend(heads.iter().map(|head| (head.as_str(), Align::Right)));
     let mut table = Table::new(&columns);
     let mut ways = each(of, |one| way(&one.cell));
-    ways.sort_by(|one, other| (&one.0, one.1, one.2.word()).cmp(&(&other.0, other.1, other.2.word())));
+    ways.sort_by_key(|(name, grip, wait, schedule)| (name.clone(), *schedule, *grip, wait.word()));
     let mut last = String::new();
-    for (name, grip, wait) in ways {
+    for (name, grip, wait, schedule) in ways {
         let base = of.iter().find(|one| one.cell.is_baseline() && one.cell.name() == name);
         let first = last != name;
         let only_first =
             |word: Option<String>| if first { word.unwrap_or_else(|| "-".to_owned()) } else { String::new() };
         let cells = counts.iter().map(|count| {
-            let found = of
-                .iter()
-                .find(|one| one.cell.per_core == *count && way(&one.cell) == (name.clone(), grip, wait));
+            let found = of.iter().find(|one| {
+                one.cell.per_core == *count && way(&one.cell) == (name.clone(), grip, wait, schedule)
+            });
             found.map_or_else(|| "-".to_owned(), |one| slowdown(one))
         });
         let cells: Vec<String> = cells.collect();
@@ -117,16 +125,19 @@ fn slowdowns(of: &[&Summary]) -> Table {
             grip.to_string(),
             wait.to_string(),
         ];
-        table.row(row.into_iter().chain(cells));
+        let loops = schedule.map_or_else(|| "as built".to_owned(), |schedule| schedule.to_string());
+        table.row(row.into_iter().chain(has_schedules.then_some(loops)).chain(cells));
         last = name;
     }
     table
 }
 
-/// Formats the balance of floating threads with the runtime's own wait policy, by threads per core.
-fn balances(of: &[&Summary]) -> Table {
+/// Formats a value of each binding with the runtime's own wait policy and the program's own
+/// schedule, by threads per core.
+fn by_binding(of: &[&Summary], value: &dyn Fn(&Summary) -> Option<String>) -> Table {
+    let plain = |cell: &StudyCell| cell.wait == WaitPolicy::Keep && cell.schedule.is_none();
     let of: Vec<&Summary> =
-        of.iter().copied().filter(|one| one.cell.wait == WaitPolicy::Keep && one.balance.is_some()).collect();
+        of.iter().copied().filter(|one| plain(&one.cell) && value(one).is_some()).collect();
     let counts = per_core(&of);
     let heads: Vec<String> = counts.iter().map(ToString::to_string).collect();
     let mut columns = vec![("PROGRAM", Align::Left), ("THREADS", Align::Left)];
@@ -139,9 +150,7 @@ fn balances(of: &[&Summary]) -> Table {
             let found = of
                 .iter()
                 .find(|one| (one.cell.per_core, one.cell.grip) == (*count, grip) && one.cell.name() == name);
-            found
-                .and_then(|one| one.balance)
-                .map_or_else(|| "-".to_owned(), |balance| format!("{balance:.2}"))
+            found.and_then(|one| value(one)).unwrap_or_else(|| "-".to_owned())
         });
         table.row([name.clone(), grip.to_string()].into_iter().chain(cells));
     }
@@ -168,7 +177,7 @@ fn sharing(about: &About, pairs: &[Pair]) -> String {
     let mut sorted: Vec<&Pair> = pairs.iter().collect();
     sorted.sort_by_key(|pair| {
         let Pair { first, second, arrangement, .. } = *pair;
-        let names = (first.name(), second.name(), first.runtime);
+        let names = (first.name(), second.name(), first.runtime, second.runtime);
         (names, first.per_core, second.per_core, first.wait.word(), *arrangement)
     });
     for pair in sorted {
@@ -179,7 +188,7 @@ fn sharing(about: &About, pairs: &[Pair]) -> String {
         table.row([
             format!("{}+{}", first.name(), second.name()),
             format!("{}:{}", first.per_core, second.per_core),
-            first.runtime.to_string(),
+            runtimes(first, second),
             first.wait.to_string(),
             arrangement.to_string(),
             format!("{}{}", more[0], or_dash(&slowdowns[0])),

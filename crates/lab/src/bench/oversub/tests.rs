@@ -13,7 +13,7 @@ fn steps(options: &str) -> Vec<OversubStep> {
     let words = words.into_iter().chain(options.split_whitespace());
     let matches = OversubArgs::augment_args(Clap::new("oversub")).get_matches_from(words);
     let args = OversubArgs::from_arg_matches(&matches).unwrap();
-    let tools = OversubTools::find(&args, "trimtab".into()).unwrap();
+    let tools = OversubTools::find(&args, class(&args), &kernels(&args), "trimtab".into()).unwrap();
     plan(&args, &tools, &"0-1".parse().unwrap()).steps
 }
 
@@ -24,7 +24,7 @@ fn commands() -> Vec<OversubStep> {
     let words = ["oversub", "--programs", folder.path().to_str().unwrap(), "--pairs", "./a 1 + ./b -x 2"];
     let matches = OversubArgs::augment_args(Clap::new("oversub")).get_matches_from(words);
     let args = OversubArgs::from_arg_matches(&matches).unwrap();
-    let tools = OversubTools::find(&args, "trimtab".into()).unwrap();
+    let tools = OversubTools::find(&args, class(&args), &kernels(&args), "trimtab".into()).unwrap();
     let steps = plan(&args, &tools, &"0-1".parse().unwrap()).steps;
     for job in steps.iter().flat_map(|step| &step.jobs) {
         let start = tools.start(job.program, Class::W, &job.cell, &job.cpus, None);
@@ -96,4 +96,49 @@ fn the_slowdown_of_a_stopped_program_is_that_of_its_whole_run() {
     let beside = Some(Baseline { seconds: 0.5, wall: 2.0, serves: 1 });
     let sample = sample(&steps[0].jobs[0], Class::W, 1, &ran, beside);
     assert_eq!((sample.status, sample.slowdown()), (Status::Slower, Some(15.0)));
+}
+
+#[test]
+fn schedules_are_cases_of_programs_whose_loops_any_thread_may_take() {
+    let folder = tempfile::tempdir().unwrap();
+    std::fs::create_dir(folder.path().join("scheduled")).unwrap();
+    for name in ["cg", "lu", "balance_omp", "scheduled/cg"] {
+        std::fs::write(folder.path().join(name), "").unwrap();
+    }
+    let options = "--kernels cg,lu --runtimes libgomp --pairs none --per-core 1,2 --schedules static,guided";
+    let words = ["oversub", "--programs", folder.path().to_str().unwrap()];
+    let matches = OversubArgs::augment_args(Clap::new("oversub"))
+        .get_matches_from(words.into_iter().chain(options.split_whitespace()));
+    let args = OversubArgs::from_arg_matches(&matches).unwrap();
+    let tools = OversubTools::find(&args, class(&args), &kernels(&args), "trimtab".into()).unwrap();
+    let plan = plan(&args, &tools, &"0-1".parse().unwrap());
+    let scheduled: Vec<&OversubJob> =
+        plan.steps.iter().flat_map(|step| &step.jobs).filter(|job| job.cell.schedule.is_some()).collect();
+    let names: Vec<String> = scheduled.iter().map(|job| job.cell.to_string()).collect();
+    let cell = |threads, schedule| format!("cg.W/libgomp/{threads}on2/floating/keep/{schedule}");
+    assert_eq!(names, [cell(2, "static"), cell(2, "guided"), cell(4, "static"), cell(4, "guided")]);
+    let start = tools.start(Program::Cg, Class::W, &scheduled[1].cell, &scheduled[1].cpus, None);
+    assert_eq!(start.variables["OMP_SCHEDULE"], Some("guided".to_owned()));
+    assert!(start.words.contains(&folder.path().join("scheduled/cg").into()), "{:?}", start.words);
+    // The user's own variable would make all cases equal.
+    let plain =
+        plan.steps.iter().flat_map(|step| &step.jobs).find(|job| job.cell.schedule.is_none()).unwrap();
+    let start = tools.start(Program::Cg, Class::W, &plain.cell, &plain.cpus, None);
+    assert_eq!(start.variables["OMP_SCHEDULE"], None);
+    let why = "lu with --schedules: its loops have a schedule of their own";
+    assert!(plan.left_out.iter().any(|one| one == why), "{:?}", plan.left_out);
+}
+
+#[test]
+fn a_pair_of_two_runtimes_does_not_depend_on_the_runtimes_asked_for() {
+    let steps =
+        steps("--runtimes libgomp --kernels cg --pairs cg@libomp+ep@libgomp,cg+lu --mixes 1:1 --waits keep");
+    let pairs: Vec<&OversubStep> = steps.iter().filter(|step| step.jobs.len() == 2).collect();
+    let runtimes = |step: &&OversubStep| step.jobs.iter().map(|job| job.cell.runtime).collect::<Vec<_>>();
+    // Of clang's programs there are none, so the first pair is left out.
+    assert!(pairs.iter().all(|step| runtimes(step) == [Runtime::Libgomp; 2]), "{pairs:?}");
+    assert_eq!(pairs.len(), 2, "shared and partitioned");
+    let company = |job: &OversubJob| job.cell.company.as_ref().map(|one| (one.program.clone(), one.runtime));
+    let first = &pairs[0].jobs[0];
+    assert_eq!(company(first), Some(("lu".to_owned(), Runtime::Libgomp)));
 }

@@ -26,7 +26,8 @@ pub(in super::super) struct Peers {
 }
 
 impl Peers {
-    /// Finds the script: the one that was named, else the one in the source tree of this trimtab.
+    /// Finds the script: the one that was named, else the one that is installed beside this
+    /// trimtab, else the one in its source tree.
     ///
     /// # Errors
     /// The named script does not exist.
@@ -36,8 +37,10 @@ impl Peers {
             Some(named) if !named.is_file() => bail!("{} does not exist", named.display()),
             Some(named) => Some(std::path::absolute(named)?),
             None => {
-                let mut scripts = own.ancestors().skip(1).map(|folder| folder.join("bench/team/peer"));
-                scripts.find(|file| file.is_file())
+                let prefix = own.ancestors().nth(2);
+                let installed = prefix.map(|prefix| prefix.join("libexec/trimtab/bench/team/peer"));
+                let built = own.ancestors().skip(1).map(|folder| folder.join("bench/team/peer"));
+                installed.into_iter().chain(built).find(|file| file.is_file())
             }
         };
         Ok(Self { script, programs })
