@@ -75,7 +75,7 @@ mod tests {
         let listed = Groups::among_mounts(root, &own);
         assert_eq!(own_quota(root), listed.quota());
         let Some(usual) = location(root, &own).filter(is_there) else {
-            crate::skip::skip("no control groups are at the usual place");
+            crate::skip::skipped("no control groups are at the usual place");
             return;
         };
         let listed = listed.cpu.or(listed.unified).unwrap();
