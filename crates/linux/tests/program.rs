@@ -408,7 +408,7 @@ fn commands_are_resolved_as_exec_does() {
     assert_eq!(find(direct).unwrap(), good);
     symlink(&good, files.0.path().join("a/link")).unwrap();
     assert_eq!(find("link").unwrap(), files.0.path().join("a/link"));
-    files.put("a/script", &format!("#!{direct} -x\n"), 0o755);
+    files.put("a/script", format!("#!{direct} -x\n"), 0o755);
     assert_eq!(find("script").unwrap(), files.0.path().join("a/script"));
 
     for (command, status, words) in [

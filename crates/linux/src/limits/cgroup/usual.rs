@@ -75,10 +75,7 @@ mod tests {
         let listed = Groups::among_mounts(root, &own);
         assert_eq!(own_quota(root), listed.quota());
         let Some(usual) = location(root, &own).filter(is_there) else {
-            println!(
-                "SKIPPED: the_usual_place_has_the_groups_that_the_list_of_mounts_names: no control groups \
-                 at the usual place"
-            );
+            crate::skip::skipped("no control groups are at the usual place");
             return;
         };
         let listed = listed.cpu.or(listed.unified).unwrap();
