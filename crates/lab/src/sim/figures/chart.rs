@@ -236,11 +236,23 @@ mod tests {
         assert_eq!(sizes, [8, 2, 1]);
     }
 
+    /// Returns a kept record, which is compressed if it is long.
+    fn kept_lines(name: &str) -> String {
+        use std::io::Read;
+        let plain = kept(name);
+        std::fs::read_to_string(&plain).unwrap_or_else(|_| {
+            let packed = std::fs::File::open(kept(&format!("{name}.gz"))).unwrap();
+            let mut text = String::new();
+            flate2::read::GzDecoder::new(packed).read_to_string(&mut text).unwrap();
+            text
+        })
+    }
+
     #[test]
     fn kept_pictures_are_drawn_from_the_kept_runs() {
         for name in trimtab_sim::figures::NAMES {
             let figure = trimtab_sim::figures::find(name).unwrap();
-            let lines = std::fs::read_to_string(kept(&format!("simulator/{name}/lines.jsonl"))).unwrap();
+            let lines = kept_lines(&format!("simulator/{name}/lines.jsonl"));
             let lines = lines.lines().map(|line| serde_json::from_str::<serde_json::Value>(line).unwrap());
             let cells: Vec<_> = lines.filter(|line| line["record"] == "cell").collect();
             let runs: Vec<Vec<f64>> = figure
