@@ -53,9 +53,11 @@ pub fn estimate(Estimate { median, interval }: Estimate) -> String {
 }
 
 /// Formats the rank correlation of slowdown and the interval between barriers, in which the
-/// published study found its best predictor.
+/// published study found its best predictor. Cases with a schedule do not count: they would
+/// count a program several times.
 pub fn intervals(summaries: &[Summary]) -> String {
-    let crowded = |one: &&Summary| one.cell.company.is_none() && one.cell.per_core > 1;
+    let crowded =
+        |one: &&Summary| one.cell.company.is_none() && one.cell.schedule.is_none() && one.cell.per_core > 1;
     let pair = |one: &Summary| Some((one.interval?, one.slowdown?.median));
     let mut text = String::new();
     for wait in WaitPolicy::ALL {
@@ -71,4 +73,49 @@ pub fn intervals(summaries: &[Summary]) -> String {
     format!(
         "\nRank correlation of slowdown and interval, for cases with known intervals (-1: the shorter, the slower)\n{text}"
     )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use trimtab_core::study::{Family, LoopSchedule, ThreadBinding};
+
+    fn summary(rank: u32, schedule: Option<LoopSchedule>) -> Summary {
+        let cell = StudyCell {
+            program: format!("p{rank}"),
+            class: None,
+            family: Family::Nas,
+            runtime: Runtime::Libgomp,
+            threads: 4,
+            cores: 2,
+            per_core: 2,
+            grip: ThreadBinding::Floating,
+            wait: WaitPolicy::Keep,
+            schedule,
+            company: None,
+        };
+        // With a schedule the shortest interval is the fastest, without one the slowest.
+        let median = f64::from(if schedule.is_some() { rank } else { 10 - rank });
+        Summary {
+            cell,
+            samples: 1,
+            stopped: 0,
+            failed: 0,
+            seconds: None,
+            slowdown: Some(Estimate { median, interval: None }),
+            at_least: false,
+            variation: None,
+            cpu: None,
+            balance: None,
+            interval: Some(f64::from(rank)),
+        }
+    }
+
+    #[test]
+    fn cases_with_a_schedule_are_not_in_the_rank_correlation() {
+        let plain = (1..=6).map(|rank| summary(rank, None));
+        let scheduled = (1..=6).map(|rank| summary(rank, Some(LoopSchedule::Guided)));
+        let text = intervals(&plain.chain(scheduled).collect::<Vec<_>>());
+        assert!(text.contains("keep: -1.00 over 6 cases"), "{text}");
+    }
 }

@@ -14,7 +14,7 @@
 
 use crate::cores::CoresRequest;
 use crate::delegate::holder;
-use crate::facts::{facts, look_at_memory};
+use crate::facts::{facts, look_at_memory, set_libraries};
 use crate::ranks::{position, without_options};
 use crate::reserve::{ReserveError, ReserveOptions, reserve};
 use crate::select::open;
@@ -130,7 +130,7 @@ impl ContainerRequest<'_> {
         let request = self.request(world, &mut situation)?;
         let mut facts = facts(world, &situation, None, &[], Some(self.cores.survey), Some(&ledger));
         facts.bounds.quota = self.quota;
-        facts.library = Err("a container has files of its own".to_owned());
+        set_libraries(&mut facts, Err("a container has files of its own".to_owned()));
         look_at_memory(world, &request, self.cores.survey, &mut facts);
         // Not the engine: what the engine starts is not in this hold.
         let own = ProcessTable::at(&world.proc()).this_process(0, Duration::ZERO, &self.cores.label);

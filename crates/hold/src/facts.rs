@@ -10,7 +10,7 @@ use crate::site_facts::{LedgerPosition, Situation, location, private_ledger};
 use crate::withheld::Withheld;
 use std::collections::BTreeMap;
 use std::ffi::OsString;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use trimtab_core::ids::OsNode;
 use trimtab_core::place::waiting::Yield;
 use trimtab_core::place::{FULL_BELOW_PERCENT, foreign_grants, local_rank, shell_script};
@@ -24,7 +24,7 @@ use trimtab_launch::{EnvMode, LaunchFacts, LaunchPlan, LaunchRequest, Refusal, R
 use trimtab_linux::calibrate::{YieldKind, yield_share};
 use trimtab_linux::kept_yield;
 use trimtab_linux::launch::{picture, preload_library, preload_library_with_blas};
-use trimtab_linux::ledger::{Ledger, LedgerError, LedgerView, ProcessTable};
+use trimtab_linux::ledger::{Ledger, LedgerError, LedgerView, Level, ProcessTable};
 use trimtab_linux::limits::parent_mask;
 use trimtab_linux::process::{self, Pid};
 use trimtab_linux::program::Program;
@@ -83,9 +83,20 @@ pub fn look_for_libraries(request: &LaunchRequest, facts: &mut LaunchFacts) {
     }
     facts.library = preload_library();
     if has_budget(request) {
-        let library = facts.library.as_deref().map_err(Clone::clone);
-        facts.blas_library = library.and_then(preload_library_with_blas);
+        facts.blas_library = beside(&facts.library);
     }
+}
+
+/// Notes a preload library and the one with functions of BLAS beside it, or the reason why a launch
+/// cannot load them.
+pub(crate) fn set_libraries(facts: &mut LaunchFacts, library: Result<PathBuf, String>) {
+    facts.blas_library = beside(&library);
+    facts.library = library;
+}
+
+/// Returns the library with functions of BLAS.
+fn beside(library: &Result<PathBuf, String>) -> Result<PathBuf, String> {
+    library.as_deref().map_err(Clone::clone).and_then(preload_library_with_blas)
 }
 
 /// Reads the text of a shell's script: the program itself, or the file that the shell is to read.
@@ -170,8 +181,8 @@ pub fn look_at_ledger(world: &World, request: &LaunchRequest, facts: &mut Launch
         Ok((group, held, memory)) => {
             let allotment = group.flatten().map(|group| group.cpus);
             let private = private_ledger(world, &view.path());
-            facts.ledger =
-                LedgerFacts { within: stand.within, held, memory, allotment, fault: None, private };
+            let (within, is_inner) = (stand.within, stand.level != Level::MACHINE);
+            facts.ledger = LedgerFacts { within, is_inner, held, memory, allotment, fault: None, private };
         }
         Err(error) => facts.ledger.fault = Some(error.to_string()),
     }

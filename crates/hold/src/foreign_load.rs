@@ -5,7 +5,7 @@
 //! takes the load from counters that an earlier start kept, or from the runnable tasks
 //! ([`trimtab_core::place::load_estimate()`]), and searches for bound tasks for a bounded time. A
 //! search of the runnable tasks goes on for at most `STAY_MAX` if counters show a busy CPU that no
-//! task explains; no start sleeps.
+//! task explains. A start sleeps for this time only where processes cannot be listed.
 //! `full` measures: it samples load for a tenth of a second and examines every task.
 
 use crate::site_facts::location;
@@ -117,9 +117,14 @@ impl Surroundings {
                 let load = permille(&Load::between(&before, &counters));
                 let tasks = is_any_busy(&load).then(|| {
                     let mut search = begun();
-                    let mut go_on = |wanted, longest| searched(search.as_mut(), wanted, longest);
-                    let mut tasks = go_on(others, AUTO_SEARCH_MAX);
-                    others = staying(count, others, &mut tasks, |least| go_on(least, STAY_STEP));
+                    let mut tasks = searched(search.as_mut(), others, AUTO_SEARCH_MAX);
+                    others = staying(count, others, &mut tasks, || {
+                        if search.is_none() {
+                            std::thread::sleep(STAY_STEP);
+                        }
+                        // All that are left: of the tasks that were found, some may have ended.
+                        searched(search.as_mut(), usize::MAX, STAY_STEP)
+                    });
                     tasks
                 });
                 LoadEvidence::Kept { load, age: Span(u64::try_from(age.as_nanos()).unwrap_or(0)), tasks }
@@ -183,15 +188,12 @@ impl Surroundings {
 }
 
 /// Goes on with the search for the runnable tasks for this time. Without a list of processes nothing
-/// is found, and the time passes.
+/// is found.
 fn searched(search: Option<&mut RunningSearch<'_>>, wanted: usize, longest: Duration) -> RunnableTasks {
     let begin = Instant::now();
     match search {
         Some(search) => search.go_on(wanted, || begin.elapsed() < longest).clone(),
-        None => {
-            std::thread::sleep(longest);
-            RunnableTasks { found: Vec::new(), cut: true }
-        }
+        None => RunnableTasks { found: Vec::new(), cut: true },
     }
 }
 
@@ -209,12 +211,14 @@ fn staying(
     count: &RunnableCount,
     others: usize,
     tasks: &mut RunnableTasks,
-    mut search_on: impl FnMut(usize) -> RunnableTasks,
+    mut search_on: impl FnMut() -> RunnableTasks,
 ) -> usize {
     let begin = Instant::now();
     let mut least = others;
     while !tasks.explain(least) && begin.elapsed() < STAY_MAX {
-        *tasks = search_on(least);
+        *tasks = search_on();
+        // Tasks that run for a moment may wait for this CPU.
+        std::thread::yield_now();
         let Ok(now) = count.read() else { break };
         least = least.min(now.others() as usize);
     }
@@ -252,7 +256,7 @@ mod tests {
         let unknown = || RunnableTasks { found: Vec::new(), cut: true };
         for (running, stay) in [(1, 0), (2, 1), (3, 2), (9, 3)] {
             let (_root, count) = machine(running);
-            assert_eq!(staying(&count, 3, &mut unknown(), |_| unknown()), stay, "{running}");
+            assert_eq!(staying(&count, 3, &mut unknown(), unknown), stay, "{running}");
         }
     }
 
@@ -260,7 +264,7 @@ mod tests {
     fn a_search_does_not_go_on_where_all_processes_were_examined() {
         let (_root, count) = machine(1);
         let mut examined = RunnableTasks { found: Vec::new(), cut: false };
-        let least = staying(&count, 3, &mut examined, |_| panic!("nothing is left to examine"));
+        let least = staying(&count, 3, &mut examined, || panic!("nothing is left to examine"));
         assert_eq!(least, 3, "the count is not read again");
     }
 
@@ -268,11 +272,58 @@ mod tests {
     fn a_search_that_was_cut_ends_when_all_processes_are_examined() {
         let (_root, count) = machine(9);
         let mut tasks = RunnableTasks { found: Vec::new(), cut: true };
-        let mut wanted = Vec::new();
-        let least = staying(&count, 3, &mut tasks, |least| {
-            wanted.push(least);
+        let mut steps = 0;
+        let least = staying(&count, 3, &mut tasks, || {
+            steps += 1;
             RunnableTasks { found: Vec::new(), cut: false }
         });
-        assert_eq!((least, wanted, tasks.cut), (3, vec![3], false));
+        assert_eq!((least, steps, tasks.cut), (3, 1, false));
+    }
+
+    /// Writes a process with one thread that has run on the CPU of its number for this share of its
+    /// life, in percent.
+    fn process(proc: &Path, pid: u32, state: &str, percent: u128) {
+        let ticks = (since_boot().as_millis() / 10 * percent / 100).to_string();
+        let cpu = pid.to_string();
+        // The numbers of the fields are those of proc(5).
+        let field = |number| match number {
+            3 => state,
+            14 => &ticks,
+            39 => &cpu,
+            22 => "0",
+            _ => "1",
+        };
+        let line = format!("{pid} (x) {}\n", (3..=39).map(field).collect::<Vec<_>>().join(" "));
+        fs::create_dir_all(proc.join(pid.to_string())).unwrap();
+        fs::write(proc.join(format!("{pid}/stat")), line).unwrap();
+    }
+
+    #[test]
+    fn a_cpu_stays_busy_after_tasks_that_were_found_beside_it_have_ended() {
+        // Two tasks have run for a moment, and of three that were runnable one is left.
+        let (root, count) = machine(2);
+        let proc = root.path();
+        for (pid, state, percent) in
+            [(4_000_040, "R", 0), (4_000_030, "R", 0), (4_000_020, "S", 0), (4_000_010, "R", 99)]
+        {
+            process(proc, pid, state, percent);
+        }
+        let processes = Processes::list(proc).unwrap();
+        let mut search = RunningSearch::new(proc, &processes);
+        let mut searched = |examined: usize| {
+            let mut asked = 0;
+            let may_go_on = || {
+                asked += 1;
+                asked <= examined
+            };
+            search.go_on(usize::MAX, may_go_on).clone()
+        };
+        let mut tasks = searched(2);
+        assert_eq!((tasks.found.len(), tasks.cut), (2, true));
+        let least = staying(&count, 3, &mut tasks, || searched(1));
+        assert_eq!(least, 1);
+        let load = BTreeMap::from([(OsCpu(0), 900), (OsCpu(1), 0)]);
+        let evidence = LoadEvidence::Kept { load: load.clone(), age: AGE_MIN, tasks: Some(tasks) };
+        assert_eq!(load_estimate(evidence, least).busy, load);
     }
 }

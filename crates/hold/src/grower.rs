@@ -26,6 +26,7 @@ use trimtab_core::resize::yields::YieldTo;
 use trimtab_core::resize::{cores_of, cores_to_get};
 use trimtab_core::set::CpuSet;
 use trimtab_core::time::{Moment, Span};
+use trimtab_core::words::plural;
 use trimtab_front::args::SurveyMode;
 use trimtab_front::process_env::World;
 use trimtab_front::sibling::{LAB, find};
@@ -147,9 +148,8 @@ pub fn run(world: &World, words: &[OsString], tell: &dyn Fn(&str)) -> Result<()>
     let mut end: Option<Option<OwnedFd>> = None;
     loop {
         let before = of_this_thread();
-        let Some(Observed { seen, outsiders, selected, situation, ledger }) = observe(world, &order)? else {
-            return Ok(());
-        };
+        let Some(observed) = observe(world, &order)? else { return Ok(()) };
+        let Observed { seen, outsiders, to_get, selected, situation, ledger } = observed;
         let policy = policy.get_or_insert_with(|| {
             let most = match order.most {
                 GrowMost::Free => usize::MAX,
@@ -161,13 +161,20 @@ pub fn run(world: &World, words: &[OsString], tell: &dyn Fn(&str)) -> Result<()>
         let step = policy.step(now, &seen);
         let holder = selected.hold.holder.pid;
         if let Some(to) = step.to() {
-            let within = Some(order.within.clone());
+            let within = match step {
+                // The other free cores are left to these programs.
+                GrowStep::Grow { .. } if outsiders.is_some() => to_get,
+                _ => order.within.clone(),
+            };
             let yields = outsiders.as_ref().filter(|_| matches!(step, GrowStep::Crowded { .. }));
-            let wanted = WantedSize { cores: to, survey: order.survey, within, yields };
+            let wanted = WantedSize { cores: to, survey: order.survey, within: Some(within), yields };
             let Selected { hold, all, .. } = selected;
             let selected = Selected::of(world, &ledger, hold, all)?;
             match change(world, &situation, &ledger, selected, None, &wanted) {
-                Ok((done, _)) => tell(&format!("the run has CPUs {} now, {step}", done.reserved)),
+                Ok((done, _)) => {
+                    let cores = plural(done.cores, "core");
+                    tell(&format!("the run has CPUs {} now, {cores}: {step}", done.reserved));
+                }
                 // Another launch may have been faster, which the next observation shows. A cause
                 // that stays is told once.
                 Err(error) => {
@@ -204,6 +211,8 @@ struct Observed {
     seen: GrowObservation,
     /// Programs to which it yields; `None` if it yields to none.
     outsiders: Option<Outsiders>,
+    /// CPUs that it could get.
+    to_get: CpuSet,
     selected: Selected,
     situation: Situation,
     ledger: Ledger,
@@ -229,18 +238,21 @@ fn observe(world: &World, order: &GrowthOrder) -> Result<Option<Observed>> {
         }
     };
     let hold = &selected.hold;
-    let outsiders = Outsiders::look(&room, &selected.all, &order.yield_to);
-    let lacking = outsiders.as_ref().map(|found| found.cores(&room, &room.inside()?)).transpose()?;
-    let to_get = cores_to_get(machine, &hold.cpus, &quiet);
+    let outsiders = Outsiders::look(&room, &selected.all, &order.yield_to)?;
+    let lacking = outsiders.as_ref().map(|found| found.cores(&room, &room.inside()?, &quiet)).transpose()?;
+    // A core is left for each of their threads, also for one that computes elsewhere now.
+    let to_get = match &lacking {
+        Some(cores) => quiet.intersection(&cores.spare),
+        None => quiet,
+    };
     let seen = GrowObservation {
         cores: cores_of(machine, &hold.cpus).len(),
-        // A core is left for each of their threads, also for one that computes elsewhere now.
-        free: lacking.as_ref().map_or(to_get, |cores| to_get.min(cores.spare)),
+        free: cores_to_get(machine, &hold.cpus, &to_get),
         wanting: wanting(world, &ledger, &selected),
         asked_back: asked_back(&room, &free)?,
         outsiders: lacking.map_or(0, |cores| cores.lacking),
     };
-    Ok(Some(Observed { seen, outsiders, selected, situation, ledger }))
+    Ok(Some(Observed { seen, outsiders, to_get, selected, situation, ledger }))
 }
 
 /// Returns the threads of the hold that compute or want to: those that the kernel runs now, or

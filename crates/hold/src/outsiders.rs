@@ -2,20 +2,25 @@
 //!
 //! Unit: a thread that is on a CPU or ready for one. A program that is part of any hold does not
 //! count: its run waits in the queue if it wants more. Neither do programs of users who were not
-//! named, wherever they compute. [`trimtab_core::resize::outsiders`] counts the cores that these
-//! threads lack.
+//! named, wherever they compute, nor threads that want only what others leave (`SCHED_IDLE`). A
+//! thread that waits for the quota of its control group counts: the kernel shows it as ready.
+//! [`trimtab_core::resize::outsiders`] counts the cores that these threads lack.
 
 use crate::escapes::processes;
-use crate::membership::is_part;
+use crate::membership::{CGROUP_LABEL, is_part};
 use crate::room::HoldRoom;
 use anyhow::Result;
+use std::cell::LazyCell;
+use std::collections::BTreeSet;
+use std::path::Path;
 use trimtab_core::resize::outsiders::{Outsider, OutsiderCores, outsider_cores};
 use trimtab_core::resize::yields::YieldTo;
 use trimtab_core::set::CpuSet;
 use trimtab_front::process_env::World;
-use trimtab_linux::ledger::{Hold, Level};
+use trimtab_linux::keeper;
+use trimtab_linux::ledger::{Hold, Holder, Level};
 use trimtab_linux::process::{self, Pid, Stat, State, Tid};
-use trimtab_linux::sys::affinity;
+use trimtab_linux::sys::{affinity, slice};
 
 /// Threads of these programs, by their masks.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -24,28 +29,46 @@ pub(crate) struct Outsiders(Vec<Outsider>);
 impl Outsiders {
     /// Finds them. `holds` are all holds of the machine. `None` if the hold yields to none: only a
     /// hold of the machine does.
-    pub(crate) fn look(room: &HoldRoom<'_>, holds: &[Hold], to: &YieldTo) -> Option<Self> {
+    ///
+    /// # Errors
+    /// The ledger cannot be read.
+    pub(crate) fn look(room: &HoldRoom<'_>, holds: &[Hold], to: &YieldTo) -> Result<Option<Self>> {
         if *to == YieldTo::Runs || room.hold.level != Level::MACHINE {
-            return None;
+            return Ok(None);
         }
         let proc = room.world.proc();
+        // Threads elsewhere, such as those of other holds, need none of the cores that are counted.
+        let reach = room.outside()?.union(&room.hold.cpus);
+        // To ask whether a process is part of a hold is expensive. Most processes that compute here
+        // are part of this one.
+        let (own, others): (Vec<&Hold>, Vec<&Hold>) =
+            holds.iter().partition(|hold| (hold.id, hold.level) == (room.hold.id, room.hold.level));
+        let groups = LazyCell::new(|| Groups::of(holds.iter().map(|hold| &hold.holder)));
         let mut found = Self(Vec::new());
         for stat in processes(&proc).iter().filter(|stat| Pid(stat.id) != Pid::own()) {
             let pid = Pid(stat.id);
             let is_one = stat.threads <= 1;
-            if is_one && stat.state != State::Running
-                || !process::status(&proc, pid).is_ok_and(|status| to.includes(status.uid))
+            if is_one && stat.state != State::Running {
+                continue;
+            }
+            let Ok(status) = process::status(&proc, pid) else { continue };
+            if !to.includes(status.uid) {
+                continue;
+            }
+            let mut masks =
+                if is_one { mask(pid.main_thread()).into_iter().collect() } else { wanting(room, stat) };
+            masks.retain(|mask| mask.intersects(&reach));
+            let is_member = |hold: &&Hold| is_part(&proc, room.ledger, pid, hold, holds);
+            if masks.is_empty()
+                || own.iter().any(is_member)
+                || groups.include(pid, status.uid)
+                || others.iter().any(is_member)
             {
                 continue;
             }
-            let masks =
-                if is_one { mask(pid.main_thread()).into_iter().collect() } else { wanting(room, stat) };
-            let is_member = |hold: &Hold| is_part(&proc, room.ledger, pid, hold, holds);
-            if !masks.is_empty() && !holds.iter().any(is_member) {
-                masks.into_iter().for_each(|mask| found.add(mask));
-            }
+            masks.into_iter().for_each(|mask| found.add(mask));
         }
-        Some(found)
+        Ok(Some(found))
     }
 
     fn add(&mut self, mask: CpuSet) {
@@ -56,18 +79,44 @@ impl Outsiders {
     }
 
     /// Returns their cores with the holds as they are now; `inside` is held by runs inside the
-    /// hold.
+    /// hold, and `quiet` is the CPUs that the hold could take.
     ///
     /// # Errors
     /// The ledger cannot be read.
-    pub(crate) fn cores(&self, room: &HoldRoom<'_>, inside: &CpuSet) -> Result<OutsiderCores> {
+    pub(crate) fn cores(
+        &self,
+        room: &HoldRoom<'_>,
+        inside: &CpuSet,
+        quiet: &CpuSet,
+    ) -> Result<OutsiderCores> {
         let outside = room.outside()?;
-        Ok(outsider_cores(room.machine, &outside, &room.hold.cpus, inside, &self.0))
+        Ok(outsider_cores(room.machine, &outside, quiet, &room.hold.cpus, inside, &self.0))
     }
 }
 
+/// Processes of the control groups for which keepers have holds. Nothing in such a process names
+/// its hold.
+struct Groups(Vec<(u32, BTreeSet<Pid>)>);
+
+impl Groups {
+    fn of<'a>(holders: impl Iterator<Item = &'a Holder>) -> Self {
+        let processes = |holder: &Holder| {
+            let folder = holder.label.strip_prefix(CGROUP_LABEL).filter(|_| holder.delegated)?;
+            Some((holder.uid, keeper::cgroup_processes(Path::new(folder)).into_iter().collect()))
+        };
+        Self(holders.filter_map(processes).collect())
+    }
+
+    /// Returns whether a process of a user is in one of them. What a user wrote into the ledger
+    /// says nothing about processes of others, except root's.
+    fn include(&self, pid: Pid, uid: u32) -> bool {
+        self.0.iter().any(|(of, processes)| [0, uid].contains(of) && processes.contains(&pid))
+    }
+}
+
+/// Returns the mask of a thread that competes for CPUs.
 fn mask(tid: Tid) -> Option<CpuSet> {
-    affinity::get(Some(tid)).ok()
+    if slice::is_idle_policy(tid) { None } else { affinity::get(Some(tid)).ok() }
 }
 
 /// Returns the masks of the threads of a process that want to compute.
@@ -95,4 +144,40 @@ pub fn unseen(world: &World, level: Level, to: &YieldTo, private: Option<&str>) 
         return Some(text.to_owned());
     }
     private.map(|why| format!("cores are given back to programs of this container only: {why}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::fs;
+    use std::time::Duration;
+
+    #[test]
+    fn processes_of_a_group_that_has_a_hold_are_part_of_it() {
+        let folder = tempfile::tempdir().unwrap();
+        fs::create_dir(folder.path().join("below")).unwrap();
+        for (file, text) in [("cgroup.procs", "12\n13\n"), ("below/cgroup.procs", "20\n")] {
+            fs::write(folder.path().join(file), text).unwrap();
+        }
+        let of = |uid: u32, delegated: bool| {
+            let holder = Holder {
+                pid: 12,
+                start_ticks: 7,
+                uid,
+                pid_namespace: 5,
+                job: 0,
+                since: Duration::ZERO,
+                label: format!("{CGROUP_LABEL}{}", folder.path().display()),
+                delegated,
+                memory: std::collections::BTreeMap::new(),
+            };
+            Groups::of([&holder].into_iter())
+        };
+        let groups = of(1000, true);
+        assert!([12, 13, 20].iter().all(|&pid| groups.include(Pid(pid), 1000)));
+        assert!(!groups.include(Pid(14), 1000), "it is in no such group");
+        assert!(!groups.include(Pid(13), 1001), "another user's");
+        assert!(of(0, true).include(Pid(13), 1001), "root holds for others");
+        assert!(!of(1000, false).include(Pid(13), 1000), "a run with this label");
+    }
 }

@@ -9,7 +9,7 @@
 //! before its exec.
 
 use crate::cores::CoresRequest;
-use crate::facts::{facts, look_at_memory};
+use crate::facts::{facts, look_at_memory, set_libraries};
 use crate::reserve::{ReserveError, ReserveOptions, reserve};
 use crate::site_facts::{OpenLedger, Situation};
 use serde::{Deserialize, Serialize};
@@ -224,7 +224,7 @@ impl RanksRequest {
         // the exclusive grants of this machine include the launcher's own.
         facts.parent = Parent::default();
         facts.load.granted.clear();
-        facts.library = self.library.clone();
+        set_libraries(&mut facts, self.library.clone());
         facts
     }
 
@@ -394,8 +394,11 @@ fn text(orders: &[RankOrder], whole: &LaunchPlan, count: u32, ranks: u32, shared
 #[cfg(test)]
 mod tests {
     use super::*;
+    use trimtab_core::handoff::bearer::{BLAS_LIBRARY, LIBRARY};
     use trimtab_core::place::local_rank;
     use trimtab_core::topology::parse_synthetic;
+    use trimtab_front::machine::Which;
+    use trimtab_launch::facts::ProgramFacts;
 
     fn environment(entries: &[(&str, &str)]) -> Environment {
         entries.iter().map(|(name, value)| (OsString::from(name), OsString::from(value))).collect()
@@ -416,6 +419,50 @@ mod tests {
         let rank = local_rank(&|name| own.text(name)).unwrap();
         assert_eq!((rank.launcher, rank.rank, rank.of), ("Slurm", 1, Some(2)));
         assert_eq!(own.text("HOME").as_deref(), Some("/h"));
+    }
+
+    #[test]
+    fn ranks_with_a_budget_load_the_library_with_functions_of_blas() {
+        let folder = tempfile::tempdir().unwrap();
+        let [library, blas] = [LIBRARY, BLAS_LIBRARY].map(|name| folder.path().join(name));
+        [&library, &blas].iter().for_each(|path| std::fs::write(path, "").unwrap());
+        let ranks = |library: Result<PathBuf, String>| RanksRequest {
+            cores: CoresRequest::default(),
+            ranks: 1,
+            cores_max: None,
+            pids: Vec::new(),
+            environment: Environment::default(),
+            command: Vec::new(),
+            folder: None,
+            library,
+            shared_with: None,
+        };
+        let mut world = World::default();
+        world.root = folder.path().to_owned();
+        let situation = Situation::elsewhere(&world, &Which::Synthetic("core:4".to_owned())).unwrap();
+        let facts = |library: Result<PathBuf, String>| {
+            ranks(library).facts(&world, &situation, None, SurveyMode::None, None)
+        };
+        let options = Options { fit: Some("budget".parse().unwrap()), ..Options::default() };
+        let request = LaunchRequest::merge(Sources { options, ..Sources::default() }).unwrap();
+        let program = ProgramFacts {
+            path: "/bin/app".into(),
+            family: None,
+            script: false,
+            go: false,
+            openmp: None,
+            preload: Ok(()),
+            closed: None,
+            starts_threads: false,
+            sets_teams: false,
+            launcher: None,
+        };
+        let known = LaunchFacts { program: Some(program), ..facts(Ok(library.clone())) };
+        let plan = decide(&request, &known).unwrap();
+        let loads = |path: &Path| format!("{:?}", plan.environment).contains(&path.display().to_string());
+        assert!(loads(&blas) && !loads(&library), "{:?}", plan.environment);
+        let none = facts(Err("why".to_owned()));
+        assert_eq!([none.library, none.blas_library], [Err("why".to_owned()), Err("why".to_owned())]);
     }
 
     #[test]

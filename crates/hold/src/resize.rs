@@ -158,7 +158,8 @@ fn yielded(
     inside: &CpuSet,
     least: usize,
 ) -> Result<(usize, CpuSet)> {
-    let lacking = outsiders.cores(room, inside)?;
+    // Which CPUs it could take matters only when it grows.
+    let lacking = outsiders.cores(room, inside, &CpuSet::new())?;
     if lacking.lacking == 0 {
         bail!("other programs have got cores meanwhile");
     }

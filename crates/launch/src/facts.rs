@@ -105,6 +105,8 @@ pub struct Load {
 pub struct LedgerFacts {
     /// CPUs that this launch may take: those of the machine, or of the enclosing run.
     pub within: CpuSet,
+    /// Whether this launch is inside another run, which may hold the whole machine.
+    pub is_inner: bool,
     /// CPUs held by others.
     pub held: CpuSet,
     /// Memory of each node that others hold and do not use yet, in bytes. Only read for a request

@@ -44,7 +44,7 @@ pub(crate) fn growth(request: &LaunchRequest, facts: &LaunchFacts) -> Option<Lau
         GrowMost::Cores(cores) => plural(cores as usize, "core"),
     };
     // Inside another hold it does not.
-    let is_outer = facts.ledger.within == facts.machine.cpus();
+    let is_outer = !facts.ledger.is_inner && facts.ledger.within == facts.machine.cpus();
     let also = request.yield_to.phrase().filter(|_| is_outer).map_or_else(String::new, |programs| {
         format!(", and gives cores back to {programs} too (--yield-to)")
     });
@@ -159,4 +159,24 @@ pub(crate) fn waiting(wait: &WaitPlan) -> Vec<LaunchReason> {
     }));
     told.extend(left_to_user.iter().cloned().map(detail));
     told
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::options::Options;
+    use crate::request::Sources;
+    use trimtab_core::topology::parse_synthetic;
+
+    #[test]
+    fn a_run_inside_one_that_holds_the_whole_machine_yields_to_no_other_programs() {
+        let yield_to = Some("all".parse().unwrap());
+        let options = Options { grow: Some(GrowMost::Free), yield_to, ..Options::default() };
+        let request = LaunchRequest::merge(Sources { options, ..Sources::default() }).unwrap();
+        let mut facts = LaunchFacts::idle(parse_synthetic("core:4").unwrap());
+        let said = |facts: &LaunchFacts| growth(&request, facts).unwrap().text;
+        assert!(said(&facts).ends_with("gives cores back to programs of all users too (--yield-to)"));
+        facts.ledger.is_inner = true;
+        assert!(said(&facts).ends_with("than it has (--grow)"));
+    }
 }

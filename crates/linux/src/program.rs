@@ -19,7 +19,7 @@ pub use elf::{Binary, Linkage, WordSize};
 pub use resolve::{ResolveError, resolve};
 pub use trimtab_launch::Family;
 
-use rustix::fs::{FileType, Mode, OFlags};
+use rustix::fs::{FileType, Mode, OFlags, Stat};
 use rustix::io::Errno;
 use serde::Serialize;
 use std::ffi::OsStr;
@@ -106,11 +106,9 @@ impl Program {
     /// No file can be executed, or the one that can cannot be read.
     pub fn find(command: &OsStr, search_path: Option<&OsStr>) -> Result<Self, ResolveError> {
         let executable = |path: &Path| {
-            // A device cannot be executed, and is not to be opened.
-            resolve::may_execute(path)?;
-            let opened = OpenedFile::open(path).map_err(|errno| ResolveError::of(path, errno))?;
-            ResolveError::by_kind(path, opened.mode)?;
-            Ok(opened)
+            // Only a regular file is opened: a writer would notice that a FIFO is.
+            let meta = resolve::check(path)?;
+            OpenedFile::open(path, Some(meta)).map_err(|errno| ResolveError::of(path, errno))
         };
         let (path, opened) = resolve::search(command, search_path, executable)?;
         let seen = InspectedFile::of(&path, opened).map_err(|errno| ResolveError::of(&path, errno))?;
@@ -180,7 +178,8 @@ struct OpenedFile {
 }
 
 impl OpenedFile {
-    fn open(path: &Path) -> Result<Self, Errno> {
+    /// Opens a file, of which `meta` is read unless it is known.
+    fn open(path: &Path, meta: Option<Stat>) -> Result<Self, Errno> {
         // Opened without blocking, in case the path is not a regular file.
         let flags = OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NOCTTY | OFlags::NONBLOCK;
         let (is_link, opened) = match rustix::fs::open(path, flags | OFlags::NOFOLLOW, Mode::empty()) {
@@ -191,7 +190,8 @@ impl OpenedFile {
             Err(Errno::ACCESS) => None,
             opened => Some(opened?),
         };
-        let meta = file.as_ref().map_or_else(|| rustix::fs::stat(path), rustix::fs::fstat)?;
+        let read = || file.as_ref().map_or_else(|| rustix::fs::stat(path), rustix::fs::fstat);
+        let meta = meta.map_or_else(read, Ok)?;
         let bytes = u64::try_from(meta.st_size).unwrap_or(0);
         Ok(Self { file, is_link, mode: meta.st_mode, bytes })
     }
@@ -199,7 +199,7 @@ impl OpenedFile {
 
 impl InspectedFile {
     fn look(path: &Path) -> Result<Self, Errno> {
-        Self::of(path, OpenedFile::open(path)?)
+        Self::of(path, OpenedFile::open(path, None)?)
     }
 
     fn of(path: &Path, opened: OpenedFile) -> Result<Self, Errno> {

@@ -6,6 +6,7 @@
 use proptest::prelude::*;
 use std::ffi::{OsStr, OsString};
 use std::os::unix::fs::{PermissionsExt, symlink};
+use std::os::unix::net::UnixListener;
 use std::path::{Path, PathBuf};
 use tempfile::TempDir;
 use trimtab_core::place::runtimes::Runtime;
@@ -389,6 +390,17 @@ fn commands_are_resolved_as_exec_does() {
     files.put("a/tool", "", 0o644);
     let only_plain = files.put("a/plain", "", 0o644);
     std::fs::create_dir(files.0.path().join("a/folder")).unwrap();
+    std::fs::create_dir(files.0.path().join("a/closed")).unwrap();
+    let of_mode = |name: &str, mode| {
+        std::fs::set_permissions(files.0.path().join(name), std::fs::Permissions::from_mode(mode)).unwrap();
+    };
+    of_mode("a/closed", 0o644);
+    let _socket = UnixListener::bind(files.0.path().join("a/socket")).unwrap();
+    of_mode("a/socket", 0o755);
+    let fifo = files.0.path().join("a/fifo");
+    rustix::fs::mknodat(rustix::fs::CWD, &fifo, rustix::fs::FileType::Fifo, 0o755.into(), 0).unwrap();
+    files.put("b/loop", "", 0o755);
+    symlink("loop", files.0.path().join("a/loop")).unwrap();
     let search: OsString = format!("/nowhere:{}:{}", files.dir("a"), files.dir("b")).into();
     let find = |command: &str| {
         let (command, search) = (OsStr::new(command), Some(&*search));
@@ -420,10 +432,15 @@ fn commands_are_resolved_as_exec_does() {
         (files.dir("a/plain"), 126, format!("{}: not executable", only_plain.display())),
         ("folder".to_owned(), 126, format!("{}: is a directory", files.dir("a/folder"))),
         (files.dir("a"), 126, format!("{}: is a directory", files.dir("a"))),
+        ("closed".to_owned(), 126, format!("{}: is a directory", files.dir("a/closed"))),
+        ("socket".to_owned(), 126, format!("{}: not executable", files.dir("a/socket"))),
+        ("fifo".to_owned(), 126, format!("{}: not executable", files.dir("a/fifo"))),
     ] {
         let error = find(&command).unwrap_err();
         assert_eq!((error.exit_status(), error.to_string()), (status, words), "{command:?}");
     }
+    let error = find("loop").unwrap_err();
+    assert!(matches!(error, ResolveError::Unknown { .. }), "no other program takes its place: {error}");
     let long = "x".repeat(300);
     assert_eq!(find(&long).unwrap_err().exit_status(), 126, "a name too long is not a missing file");
 }

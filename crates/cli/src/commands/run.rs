@@ -304,7 +304,7 @@ impl Launch<'_> {
             let (known, unknown) = to.numbered(|name| users.number(name));
             if !unknown.is_empty() {
                 faults.push(format!(
-                    "no cores are given back to programs of {}: /etc/passwd has no user of this name (a number does too)",
+                    "no cores are given back to programs of {}: /etc/passwd does not name them; state their numbers",
                     unknown.join(", ")
                 ));
             }

@@ -7,13 +7,14 @@
 //! they can use: a core that their masks exclude helps none of them, and a core outside of holds
 //! serves them as well.
 //!
-//! **Idea.** Let each thread have one core that its mask allows, cores outside of holds first.
-//! Cores enter one after the other by augmenting paths: a core that entered stays, and threads
+//! **Idea.** Let each thread have one core that its mask allows, cores outside of holds first: of
+//! these, the ones that the hold could not take anyway before the ones that it could. Cores enter one after the other by augmenting paths: a core that entered stays, and threads
 //! change places to let others in. So the cores of the hold that enter after those outside are as
 //! few as possible, and with them as many threads as possible have a core.
 //!
 //! **Properties** (tests below, against all subsets of small machines):
-//! - Cores outside of holds serve as many threads as they can.
+//! - Cores outside of holds serve as many threads as they can, and as few of those as possible that
+//!   the hold could take.
 //! - With the cores that are lacking as many threads have a core as with the whole hold, and with
 //!   fewer cores of the hold they have not.
 //! - Once these cores are outside of the hold, no more are lacking: a second hold, and the same one
@@ -36,16 +37,17 @@ pub struct Outsider {
 /// Cores for the threads of outsiders.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct OutsiderCores {
-    /// Cores outside of holds that serve no thread.
-    pub spare: usize,
+    /// The CPUs of cores outside of holds that serve no thread.
+    pub spare: CpuSet,
     /// Cores of the hold that threads lack.
     pub lacking: usize,
     /// The CPUs of these cores that the hold has.
     pub cpus: CpuSet,
 }
 
-/// Returns the cores for outsiders. `outside` is the CPUs outside of all holds, `hold` those of the
-/// hold, and `kept` those that it cannot give back. Only whole cores count.
+/// Returns the cores for outsiders. `outside` is the CPUs outside of all holds, of which the hold
+/// could take `quiet` ones. `hold` is those of the hold, and `kept` those that it cannot give back.
+/// Only whole cores count.
 ///
 /// # Examples
 /// ```
@@ -55,17 +57,19 @@ pub struct OutsiderCores {
 /// let machine = parse_synthetic("core:4")?;
 /// let set = |cpus: &str| cpus.parse().unwrap();
 /// let two = Outsider { mask: set("0-3"), threads: 2 };
-/// let found = outsider_cores(&machine, &set("3"), &set("0-2"), &set("0"), &[two]);
-/// assert_eq!((found.lacking, found.cpus, found.spare), (1, set("2"), 0), "one has core 3");
+/// let found = outsider_cores(&machine, &set("3"), &set("3"), &set("0-2"), &set("0"), &[two]);
+/// assert_eq!((found.lacking, found.cpus, found.spare), (1, set("2"), set("")), "one has core 3");
 ///
 /// // The hold has no core that this thread may use.
 /// let bound = Outsider { mask: set("3"), threads: 2 };
-/// assert_eq!(outsider_cores(&machine, &set("3"), &set("0-2"), &set("0"), &[bound]).lacking, 0);
+/// let found = outsider_cores(&machine, &set("3"), &set("3"), &set("0-2"), &set("0"), &[bound]);
+/// assert_eq!(found.lacking, 0);
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 pub fn outsider_cores(
     machine: &Machine,
     outside: &CpuSet,
+    quiet: &CpuSet,
     hold: &CpuSet,
     kept: &CpuSet,
     outsiders: &[Outsider],
@@ -73,8 +77,12 @@ pub fn outsider_cores(
     let whole = |(core, part): &(CoreId, CpuSet)| machine.cpus_of(&machine.core(*core).pus) == *part;
     let mut found = OutsiderCores::default();
     let mut seats = Seats::of(outsiders);
-    for (_, part) in cores_of(machine, outside).into_iter().filter(whole) {
-        found.spare += usize::from(!seats.enter(part));
+    let outside = cores_of(machine, outside).into_iter().filter(whole);
+    let (last, first): (Vec<_>, Vec<_>) = outside.partition(|(_, part)| part.is_subset(quiet));
+    for (_, part) in first.into_iter().chain(last) {
+        if !seats.enter(part.clone()) {
+            found.spare = found.spare.union(&part);
+        }
     }
     // The last core first: the first ones are near to those of the start, more often than not. A
     // part of a core would not be a whole one outside of the hold.
@@ -170,8 +178,9 @@ mod tests {
         let of = |outside: &str, hold: &str, kept: &str, outsiders: &[(&str, usize)]| {
             let outsiders: Vec<Outsider> =
                 outsiders.iter().map(|&(mask, threads)| Outsider { mask: set(mask), threads }).collect();
-            let found = outsider_cores(&machine, &set(outside), &set(hold), &set(kept), &outsiders);
-            (found.spare, found.lacking, found.cpus.to_string())
+            let quiet = set(outside);
+            let found = outsider_cores(&machine, &quiet, &quiet, &set(hold), &set(kept), &outsiders);
+            (cores_of(&machine, &found.spare).len(), found.lacking, found.cpus.to_string())
         };
         assert_eq!(of("", "0-7", "", &[]), (0, 0, String::new()));
         assert_eq!(of("", "0-7", "", &[("0-7", 2)]), (0, 2, "4-7".to_owned()));
@@ -188,10 +197,25 @@ mod tests {
         assert_eq!(of("6-7", "0-5", "", &[("2", 1)]), (1, 1, "2-3".to_owned()));
     }
 
+    #[test]
+    fn a_core_that_the_hold_cannot_take_serves_a_thread_first() {
+        let machine = parse_synthetic("core:4").unwrap();
+        let spare = |quiet: &str, mask: &str, threads: usize| {
+            let outsider = Outsider { mask: set(mask), threads };
+            let (outside, hold) = (set("1-3"), set("0"));
+            outsider_cores(&machine, &outside, &set(quiet), &hold, &hold, &[outsider]).spare.to_string()
+        };
+        assert_eq!(spare("1-2", "0-3", 1), "1-2", "one computes on core 3");
+        assert_eq!(spare("2-3", "0-3", 1), "2-3");
+        assert_eq!(spare("1-2", "0-3", 2), "2");
+        assert_eq!(spare("1-2", "1", 1), "2-3", "only a quiet one is within its mask");
+    }
+
     proptest! {
         #[test]
         fn as_few_cores_are_lacking_as_serve_the_most_threads(
             owner in proptest::collection::vec(0..4u8, 1..6),
+            quiet: u8,
             masks in proptest::collection::vec((1..64u8, 1..3usize), 0..4),
         ) {
             let machine = parse_synthetic(&format!("core:{}", owner.len())).unwrap();
@@ -207,9 +231,14 @@ mod tests {
                 outsiders.iter().flat_map(|of| std::iter::repeat_n(of.mask.clone(), of.threads)).collect();
             // 0: outside; 1: the hold's; 2: held inside the hold; 3: another hold's.
             let (outside, ours, kept) = (of(&[0]), of(&[1, 2]), of(&[2]));
-            let found = outsider_cores(&machine, &sum(&outside), &sum(&ours), &sum(&kept), &outsiders);
+            let quiet = mask(quiet);
+            let found = outsider_cores(&machine, &sum(&outside), &quiet, &sum(&ours), &sum(&kept), &outsiders);
+            let spare = cores_of(&machine, &found.spare).len();
             let most = served(&threads, &of(&[0, 1]));
-            prop_assert_eq!(outside.len() - found.spare, served(&threads, &outside));
+            prop_assert_eq!(outside.len() - spare, served(&threads, &outside));
+            let loud: Vec<CpuSet> = outside.iter().filter(|core| !core.is_subset(&quiet)).cloned().collect();
+            let unused = loud.iter().filter(|core| core.is_subset(&found.spare)).count();
+            prop_assert_eq!(loud.len() - unused, served(&threads, &loud), "these first");
             prop_assert_eq!(found.lacking, most - served(&threads, &outside));
             let given: Vec<CpuSet> = of(&[1]).into_iter().filter(|core| core.is_subset(&found.cpus)).collect();
             prop_assert_eq!(given.len(), found.lacking);
@@ -218,9 +247,9 @@ mod tests {
             prop_assert_eq!(served(&threads, &now), most);
             // After that nothing is lacking, and nothing can be taken.
             let after = outsider_cores(
-                &machine, &sum(&now), &sum(&ours).difference(&found.cpus), &sum(&kept), &outsiders,
+                &machine, &sum(&now), &quiet, &sum(&ours).difference(&found.cpus), &sum(&kept), &outsiders,
             );
-            prop_assert_eq!((after.lacking, after.spare), (0, found.spare));
+            prop_assert_eq!((after.lacking, cores_of(&machine, &after.spare).len()), (0, spare));
         }
     }
 }

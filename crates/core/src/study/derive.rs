@@ -23,8 +23,8 @@ pub struct Summary {
     pub slowdown: Option<Estimate>,
     /// Whether the median lies among the stopped runs: the slowdown is then larger than the figure.
     pub at_least: bool,
-    /// Longest time of the runs that ended over their shortest, less 1, in per cent; `None` for
-    /// fewer than two.
+    /// Longest time of the runs that ended over their shortest, less 1, in per cent, without
+    /// baselines; `None` for fewer than two.
     pub variation: Option<f64>,
     /// CPU time of all threads in seconds: median of user plus system.
     pub cpu: Option<f64>,
@@ -75,9 +75,10 @@ fn summary(cell: &StudyCell, group: &[&Sample], seed: u64) -> Summary {
 }
 
 /// Returns the variation of the times of the runs that ended. The time of a stopped run is not
-/// known.
+/// known. Baselines do not count: they are of the cell with one floating thread per core, which
+/// would have many more runs than the cells it is compared with, and so a larger range.
 fn variation(group: &[&Sample]) -> Option<f64> {
-    let ended = group.iter().filter(|one| one.status == Status::Done);
+    let ended = group.iter().filter(|one| one.status == Status::Done && one.beside.is_some());
     let times: Vec<f64> = ended.filter_map(|one| one.seconds).filter(|seconds| *seconds > 0.0).collect();
     let shortest = times.iter().copied().fold(f64::INFINITY, f64::min);
     let longest = times.iter().copied().fold(0.0, f64::max);
@@ -85,12 +86,13 @@ fn variation(group: &[&Sample]) -> Option<f64> {
 }
 
 /// Returns the configuration with the smallest slowdown, among those of the same program with the
-/// same runtime, alone, on the same cores: a reference for comparisons.
+/// same runtime, alone, on the same cores: a reference for comparisons. Cases with a schedule are
+/// another binary, and do not count.
 pub fn best<'s>(summaries: &'s [Summary], of: &StudyCell) -> Option<&'s Summary> {
     let known = |one: &&Summary| one.slowdown.is_some() && !one.at_least;
     let alike = |one: &&Summary| {
         let key = |cell: &StudyCell| (cell.program.clone(), cell.class.clone(), cell.runtime, cell.cores);
-        one.cell.company.is_none() && key(&one.cell) == key(of)
+        one.cell.company.is_none() && one.cell.schedule.is_none() && key(&one.cell) == key(of)
     };
     let median = |one: &Summary| one.slowdown.map_or(f64::INFINITY, |slowdown| slowdown.median);
     summaries.iter().filter(alike).filter(known).min_by(|one, other| median(one).total_cmp(&median(other)))

@@ -94,6 +94,9 @@ fn the_best_way_is_the_quickest_that_is_known() {
     samples.push(Sample { status: Status::Slower, ..sample(&early, 1, 0.1, 1.0) });
     let summaries = cells(&samples, 1);
     assert_eq!(best(&summaries, &ways[0].0).unwrap().cell, ways[1].0);
+    let scheduled = StudyCell { schedule: Some(LoopSchedule::Static), ..ways[1].0.clone() };
+    samples.push(sample(&scheduled, 1, 0.2, 1.0));
+    assert_eq!(best(&cells(&samples, 1), &ways[0].0).unwrap().cell, ways[1].0, "another binary");
     assert!(ways[0].0.is_baseline() && !ways[1].0.is_baseline());
 }
 
@@ -275,4 +278,11 @@ fn variation_is_of_the_runs_that_ended() {
     let variation = cells(&samples, 1)[0].variation.unwrap();
     assert!((variation - 120.0).abs() < 1e-9, "{variation}");
     assert_eq!(cells(&samples[1..], 1)[0].variation, None, "one run does not vary");
+    // Baselines are of the cell with one floating thread per core, but are no runs of a case.
+    let one = cell("cg", 1, ThreadBinding::Floating, WaitPolicy::Keep);
+    let baseline = |round, seconds| Sample { beside: None, ..sample(&one, round, seconds, 1.0) };
+    let cases = [sample(&one, 1, 2.0, 1.0), sample(&one, 2, 2.2, 1.0)];
+    let samples = [&cases[..], &[baseline(1, 1.0), baseline(2, 8.0)]].concat();
+    let variation = cells(&samples, 1)[0].variation.unwrap();
+    assert!((variation - 10.0).abs() < 1e-9, "{variation}");
 }

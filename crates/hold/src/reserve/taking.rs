@@ -19,9 +19,10 @@ use trimtab_front::args::SurveyMode;
 use trimtab_front::process_env::World;
 use trimtab_launch::facts::LedgerFacts;
 use trimtab_launch::{LaunchFacts, LaunchRequest, Role, demand, place};
-use trimtab_linux::ledger::{Group, Held, Holder, Ledger, LedgerError, Level, Mode, Planner};
+use trimtab_linux::ledger::{Group, Held, Holder, Ledger, LedgerError, Level, LockMap, Mode, Planner};
 use trimtab_linux::ledger::{ProcessTable, QueuedRun, TakeError, Ticket};
 use trimtab_linux::partitions;
+use trimtab_linux::sys::affinity;
 
 /// Longest wait for the planner lock. A launch holds it for under a millisecond; a process that
 /// holds it longer was stopped, and planning without the lock is safe.
@@ -106,7 +107,8 @@ impl<'a> Taking<'a> {
     }
 
     /// Returns the position in the ledger for the next attempt. The first attempt assumes that no
-    /// keeper holds the CPUs of this process, and examines that on the map of locks that it reads.
+    /// keeper holds the CPUs of this process, and ends if the map of locks that it reads does not
+    /// prove that.
     pub(super) fn position(&mut self, ledger: &Ledger, machine: &Machine) -> LedgerPosition {
         self.assumes = std::mem::take(&mut self.may_assume) && self.world.text(HOLD).is_none();
         match self.assumes {
@@ -115,18 +117,14 @@ impl<'a> Taking<'a> {
         }
     }
 
-    /// Returns whether an assumed position is wrong, by the CPUs that are held exclusively.
-    fn is_misplaced(
-        &self,
-        ledger: &Ledger,
-        stand: &LedgerPosition,
-        held: &CpuSet,
-        machine: &Machine,
-    ) -> bool {
-        // All CPUs of a process for which a keeper holds cores are held.
-        self.assumes
-            && self.allowed.is_subset(held)
-            && LedgerPosition::find(self.world, ledger, machine) != *stand
+    /// Returns whether an assumed position may be wrong, by the CPUs that are held exclusively: all
+    /// CPUs of a process for which a keeper holds cores are. The mask is that of this moment, since
+    /// a keeper may have set it after the limits were read. The next attempt finds the position
+    /// before it takes the right to plan.
+    fn may_be_misplaced(&self, held: &CpuSet, machine: &Machine) -> bool {
+        let is_held = |mask: CpuSet| mask.intersection(&machine.cpus()).is_subset(held);
+        // Where nothing is held, the mask need not be read.
+        self.assumes && !held.is_empty() && affinity::get(None).map_or(true, is_held)
     }
 
     /// Returns whether CPUs that the last attempt wanted are withheld for another moment.
@@ -338,9 +336,22 @@ impl<'a> Taking<'a> {
             return Ok(Attempt::Again);
         }
         let map = ledger.map(stand.level, &stand.within)?;
-        if self.is_misplaced(ledger, stand, &map.exclusive, &facts.machine) {
+        if self.may_be_misplaced(&map.exclusive, &facts.machine) {
             return Ok(Attempt::Again);
         }
+        self.plan_and_take(facts, (ledger, stand), ticket, &map, right, is_fresh)
+    }
+
+    /// Plans beside the holds of a map, and takes once.
+    fn plan_and_take(
+        &mut self,
+        facts: &mut LaunchFacts,
+        (ledger, stand): (&Ledger, &LedgerPosition),
+        ticket: Option<&mut Ticket>,
+        map: &LockMap,
+        right: Option<Planner>,
+        is_fresh: bool,
+    ) -> Result<Attempt, LedgerError> {
         let others = map.held().union(&self.ending);
         let position = (&**ledger, stand);
         let memory = memory_of_others(self.world, self.request, facts, position, self.used.as_ref())?;
@@ -348,6 +359,7 @@ impl<'a> Taking<'a> {
         let private = private_ledger(self.world, &ledger.path());
         let held = |held| LedgerFacts {
             within: stand.within.clone(),
+            is_inner: stand.level != Level::MACHINE,
             held,
             memory: memory.clone(),
             private: private.clone(),
@@ -428,6 +440,7 @@ impl<'a> Taking<'a> {
         let taken = self.take(ledger, stand, &allotment, (Mode::Shared, job), memory, right)?;
         facts.ledger = LedgerFacts {
             within: stand.within.clone(),
+            is_inner: stand.level != Level::MACHINE,
             allotment: Some(allotment),
             private: private_ledger(self.world, &ledger.path()),
             ..LedgerFacts::default()

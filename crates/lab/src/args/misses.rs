@@ -27,8 +27,8 @@ pub struct MissesArgs {
     #[arg(long, value_name = "SOURCE", default_value = "auto")]
     pub by: CountSource,
     /// Size of the simulated last-level cache in bytes, of 16 ways and lines of 64 bytes (default:
-    /// this machine's). Only for cachegrind.
-    #[arg(long, value_name = "BYTES", value_parser = clap::value_parser!(u64).range(65_536..=1_073_741_824))]
+    /// this machine's): a power of two. Only for cachegrind.
+    #[arg(long, value_name = "BYTES", value_parser = cache_bytes)]
     #[arg(hide_short_help = true)]
     pub cache: Option<u64>,
     /// Problem class (default: W with counters, S with cachegrind, which is fifty times slower).
@@ -55,6 +55,16 @@ pub struct MissesArgs {
     pub json: Option<PathBuf>,
 }
 
+/// Reads the size of a cache that cachegrind can simulate: its number of sets is a power of two, so
+/// with 16 ways and lines of 64 bytes its size is one too.
+fn cache_bytes(text: &str) -> Result<u64, String> {
+    let bytes: u64 = text.parse().map_err(|_| "not a number of bytes".to_owned())?;
+    let known = (65_536..=1_073_741_824).contains(&bytes) && bytes.is_power_of_two();
+    known.then_some(bytes).ok_or_else(|| {
+        "cachegrind simulates caches of a power of two, of 65536 to 1073741824 bytes".to_owned()
+    })
+}
+
 /// Source of the counts.
 #[derive(ValueEnum, Clone, Copy, PartialEq, Eq, Debug)]
 pub enum CountSource {
@@ -71,3 +81,16 @@ const EXAMPLES: &str = "Examples:\n  trimtab bench misses                       
     trimtab bench misses --by cachegrind --cache 2097152   with a last-level cache of 2 MB, whatever is here\n\n\
     The programs are built by: make -C bench\n\
     Ctrl-C ends the measurement early; the results so far are shown and written.";
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_size_of_a_cache_is_a_power_of_two() {
+        assert_eq!(cache_bytes("524288"), Ok(524_288));
+        for text in ["524289", "3145728", "32768", "2147483648", "0", "-1", "2M"] {
+            assert!(cache_bytes(text).is_err(), "{text}");
+        }
+    }
+}

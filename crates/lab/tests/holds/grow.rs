@@ -68,9 +68,11 @@ fn a_run_takes_the_core_of_one_that_ended_and_gives_it_to_one_that_waits() {
     eventually("its cores are free", || held(&sandbox).is_empty());
 }
 
-/// One process that computes until it is killed, as this user, on these CPUs if any are named.
+/// One process that computes until it is killed, as this user, by this policy, on these CPUs if any
+/// are named.
 const OTHER: &str = "import os, sys
-if sys.argv[2:]: os.sched_setaffinity(0, {int(cpu) for cpu in sys.argv[2:]})
+if sys.argv[3:]: os.sched_setaffinity(0, {int(cpu) for cpu in sys.argv[3:]})
+os.sched_setscheduler(0, getattr(os, sys.argv[2]), os.sched_param(0))
 os.setuid(int(sys.argv[1]))
 print('on', flush=True)
 while True: pass";
@@ -80,9 +82,13 @@ struct Other(std::process::Child);
 
 impl Other {
     fn of(python: &std::path::Path, uid: u32, cpus: &[u32]) -> Self {
+        Self::by("SCHED_OTHER", python, uid, cpus)
+    }
+
+    fn by(policy: &str, python: &std::path::Path, uid: u32, cpus: &[u32]) -> Self {
         use std::io::{BufRead, BufReader};
         let mut command = std::process::Command::new(python);
-        command.args(["-c", OTHER, &uid.to_string()]).args(cpus.iter().map(u32::to_string));
+        command.args(["-c", OTHER, &uid.to_string(), policy]).args(cpus.iter().map(u32::to_string));
         let mut child = command.stdout(std::process::Stdio::piped()).spawn().unwrap();
         let mut line = String::new();
         BufReader::new(child.stdout.take().unwrap()).read_line(&mut line).unwrap();
@@ -98,15 +104,19 @@ impl Drop for Other {
     }
 }
 
-/// Users of no other program: their threads alone lack cores in these tests.
-const STRANGERS: [u32; 2] = [54_321, 54_322];
+/// Returns users of no other program, those of one test of a process: their threads alone lack
+/// cores in it. Below 65,536, since a container may have no others.
+fn strangers(test: u32) -> [u32; 2] {
+    let first = 10_000 + 4 * (std::process::id() % 12_000) + 2 * test;
+    [first, first + 1]
+}
 
 #[test]
 fn a_run_yields_to_programs_of_the_users_that_it_or_the_site_names() {
     let both = BTreeSet::from(need!(two(), "two cores are needed"));
     need!(rustix::process::geteuid().is_root().then_some(()), "root is needed for a second user");
     let python = need!(python(), "no Python");
-    let [named, unnamed] = STRANGERS;
+    let [named, unnamed] = strangers(0);
     for by_site in [false, true] {
         let sandbox = Sandbox::new();
         let words = match by_site {
@@ -116,8 +126,10 @@ fn a_run_yields_to_programs_of_the_users_that_it_or_the_site_names() {
             }
             false => format!("-c 1 --grow --yield-to=nosuchuser,{named}"),
         };
-        // A program of a user who is not named computes all the time.
+        // A program of a user who is not named computes all the time, and two want only what others
+        // leave.
         let _others = Other::of(&python, unnamed, &[]);
+        let _idle = [0; 2].map(|_| Other::by("SCHED_IDLE", &python, named, &[]));
         let run = need!(spinning(&sandbox, &words), "no Python");
         eventually_within(STEP, "it has both cores", || used(run.pid()) == both);
         // The core of the start is not given back, whatever others lack.
@@ -136,12 +148,13 @@ fn the_core_that_is_given_back_is_one_that_the_program_may_use() {
     need!(rustix::process::geteuid().is_root().then_some(()), "root is needed for a second user");
     let python = need!(python(), "no Python");
     let both = BTreeSet::from([first, second]);
+    let [named, _] = strangers(1);
     for (bound, left) in [(first, second), (second, first)] {
         let sandbox = Sandbox::new();
-        let words = format!("-c 1 --grow --yield-to={}", STRANGERS[0]);
+        let words = format!("-c 1 --grow --yield-to={named}");
         let run = need!(spinning(&sandbox, &words), "no Python");
         eventually_within(STEP, "it has both cores", || used(run.pid()) == both);
-        let _other = Other::of(&python, STRANGERS[0], &[bound]);
+        let _other = Other::of(&python, named, &[bound]);
         let left = BTreeSet::from([left]);
         eventually_within(STEP, "it has the other core", || {
             held(&sandbox) == left && used(run.pid()) == left
@@ -209,7 +222,7 @@ fn what_excludes_growth_is_refused() {
     }
     // A user that does not exist is named, and refused where that matters.
     let call = sandbox.run("-c 1 --grow --yield-to=nosuchuser").arg("true").ends();
-    call.warns(&["no cores are given back to programs of nosuchuser"]);
+    call.warns(&["no cores are given back to programs of nosuchuser: ", "state their numbers"]);
     let call = sandbox.run("-c 1 --strict --grow --yield-to=nosuchuser").arg("true").ends();
     call.fails_with(125, "nosuchuser");
     for bad in ["0", "-1", "all", ""] {

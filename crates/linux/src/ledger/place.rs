@@ -135,7 +135,8 @@ impl Location {
 
     /// Opens the directory that the rules above select where no mount is read-only. If a file in it
     /// can be opened for writing, as every start does, its mount is not, and this is the directory
-    /// of [`Self::find`].
+    /// of [`Self::find`]. One case differs: a lock file that is bound into a `/dev/shm` that is
+    /// read-only can be written, and [`Self::find`] passes over its directory.
     pub(super) fn find_writable(&self) -> Result<LedgerDirectory, LedgerError> {
         self.select(Mounts::Writable)
     }

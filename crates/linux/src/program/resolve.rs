@@ -2,9 +2,10 @@
 //!
 //! As execvp(3): a word with a slash is a path. Any other is searched in the directories of `PATH`,
 //! an empty one being the current directory. A file that may not be executed is skipped as long as
-//! another directory may have the program.
+//! another directory may have the program. The search ends at a file that cannot be examined for
+//! another reason, such as a lack of memory: a program of the same name must not take its place.
 
-use rustix::fs::{Access, FileType};
+use rustix::fs::{Access, FileType, Stat};
 use rustix::io::Errno;
 use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::OsStrExt;
@@ -68,7 +69,7 @@ impl ResolveError {
 /// # Errors
 /// No file can be executed.
 pub fn resolve(command: &OsStr, search_path: Option<&OsStr>) -> Result<PathBuf, ResolveError> {
-    search(command, search_path, check).map(|(path, ())| path)
+    search(command, search_path, check).map(|(path, _)| path)
 }
 
 /// Returns the first file that `command` may mean and that passes a check, with its result.
@@ -92,23 +93,21 @@ pub(super) fn search<T>(
         match check(&path) {
             Ok(seen) => return Ok((path, seen)),
             Err(ResolveError::NoSuchFile { .. }) => {}
-            Err(error) => obstacle = obstacle.or(Some(error)),
+            Err(error) if error.is_passed_over() => obstacle = obstacle.or(Some(error)),
+            Err(error) => return Err(error),
         }
     }
     Err(obstacle.unwrap_or_else(not_found))
 }
 
-/// Checks whether exec would accept this file.
-fn check(path: &Path) -> Result<(), ResolveError> {
+/// Checks whether exec would accept this file, and returns what is known of it. The file is not
+/// opened.
+pub(super) fn check(path: &Path) -> Result<Stat, ResolveError> {
     let refused = |errno: Errno| ResolveError::of(path, errno);
     let meta = rustix::fs::stat(path).map_err(refused)?;
     ResolveError::by_kind(path, meta.st_mode)?;
-    may_execute(path)
-}
-
-/// Checks whether this user may execute a file. A directory passes that may be entered.
-pub(super) fn may_execute(path: &Path) -> Result<(), ResolveError> {
-    rustix::fs::access(path, Access::EXEC_OK).map_err(|errno| ResolveError::of(path, errno))
+    rustix::fs::access(path, Access::EXEC_OK).map_err(refused)?;
+    Ok(meta)
 }
 
 impl ResolveError {
@@ -122,8 +121,16 @@ impl ResolveError {
         }
     }
 
+    /// Returns whether a search goes on after this error, as that of execvp(3).
+    fn is_passed_over(&self) -> bool {
+        let Self::Unknown { source, .. } = self else { return true };
+        // A file system that is gone, and a folder whose name is too long.
+        let passed = [Errno::STALE, Errno::NODEV, Errno::TIMEDOUT, Errno::NAMETOOLONG];
+        passed.iter().any(|errno| source.raw_os_error() == Some(errno.raw_os_error()))
+    }
+
     /// Refuses a file that is not a regular one.
-    pub(super) fn by_kind(path: &Path, mode: u32) -> Result<(), Self> {
+    fn by_kind(path: &Path, mode: u32) -> Result<(), Self> {
         match FileType::from_raw_mode(mode) {
             FileType::Directory => Err(Self::Directory { path: path.to_owned() }),
             FileType::RegularFile => Ok(()),

@@ -21,38 +21,54 @@ pub struct RunningSearch<'a> {
     proc: &'a Path,
     /// Processes that were not examined yet.
     rest: &'a [Pid],
-    /// Threads of the last process that were not examined yet.
-    threads: Vec<(Pid, Tid)>,
+    /// The last process, and the list of its threads that were not examined yet. It is read in
+    /// parts: a process may have very many.
+    threads: Option<(Pid, fs::ReadDir)>,
     found: RunnableTasks,
 }
 
 impl<'a> RunningSearch<'a> {
     /// Makes a search among these processes, in which nothing was examined yet.
     pub fn new(proc: &'a Path, processes: &'a Processes) -> Self {
-        let (rest, found) = (&processes.youngest_first[..], RunnableTasks { found: Vec::new(), cut: true });
-        Self { proc, rest, threads: Vec::new(), found }
+        Self { proc, rest: &processes.youngest_first, threads: None, found: RunnableTasks::default() }
     }
 
     /// Searches until `wanted` tasks are known, as long as `may_go_on` agrees, which is called
-    /// before each task. Returns all that were found until now.
+    /// before each task. Returns all that were found until now. Once a search was cut, some of them
+    /// may have ended: it counts as cut until all processes are examined.
     pub fn go_on(&mut self, wanted: usize, mut may_go_on: impl FnMut() -> bool) -> &RunnableTasks {
         let (now, own) = (super::since_boot(), Pid::own());
-        self.found.cut = false;
-        while self.found.found.len() < wanted && !(self.rest.is_empty() && self.threads.is_empty()) {
+        while self.found.found.len() < wanted && !self.is_at_end() {
             if !may_go_on() {
                 self.found.cut = true;
                 break;
             }
-            match self.threads.pop() {
+            match self.next_thread() {
                 Some((pid, tid)) => self.examine_thread(pid, tid, now),
-                None => self.examine_next(own, now),
+                None => self.examine_process(own, now),
             }
         }
+        self.found.cut &= !self.is_at_end();
         &self.found
     }
 
-    /// Examines the next process, or notes its threads.
-    fn examine_next(&mut self, own: Pid, now: Duration) {
+    fn is_at_end(&self) -> bool {
+        self.rest.is_empty() && self.threads.is_none()
+    }
+
+    /// Returns the next thread of the last process.
+    fn next_thread(&mut self) -> Option<(Pid, Tid)> {
+        let (pid, entries) = self.threads.as_mut()?;
+        let number = entries.flatten().find_map(|entry| entry.file_name().to_str()?.parse().ok());
+        let thread = number.map(|number| (*pid, Tid(number)));
+        if thread.is_none() {
+            self.threads = None;
+        }
+        thread
+    }
+
+    /// Examines the next process, or opens the list of its threads.
+    fn examine_process(&mut self, own: Pid, now: Duration) {
         let Some((&pid, rest)) = self.rest.split_first() else { return };
         self.rest = rest;
         let Some(stat) = process::stat(self.proc, pid).ok().filter(|stat| pid != own && !stat.kernel_thread)
@@ -62,9 +78,8 @@ impl<'a> RunningSearch<'a> {
         if stat.threads <= 1 {
             self.found.found.extend(runnable(&stat, now));
         } else if 2 * stat.cpu_time() >= stat.start.age(now) {
-            let entries = fs::read_dir(self.proc.join(format!("{pid}/task"))).into_iter().flatten().flatten();
-            let numbers = entries.filter_map(|entry| entry.file_name().to_str()?.parse().ok());
-            self.threads.extend(numbers.map(|number| (pid, Tid(number))));
+            let entries = fs::read_dir(self.proc.join(format!("{pid}/task")));
+            self.threads = entries.ok().map(|entries| (pid, entries));
         }
     }
 
@@ -161,11 +176,30 @@ mod tests {
             let cpus: Vec<u32> = found.found.iter().map(|task| task.cpu.0).collect();
             // Youngest first: each task last ran on the CPU of its number.
             assert_eq!(cpus, [4_000_030, 4_000_020, 4_000_010], "{step}");
-            // Three processes, and their six threads.
-            assert_eq!(parts, 9_u32.div_ceil(step), "{step}");
+            // Three processes, their six threads, and the end of the last list of threads.
+            assert_eq!(parts, 10_u32.div_ceil(step), "{step}");
         }
         let mut search = RunningSearch::new(root.path(), &processes);
         assert_eq!(search.go_on(1, || true).found.len(), 1, "no more are wanted");
         assert_eq!(search.go_on(2, || true).found.len(), 2);
+        assert!(!search.go_on(3, || true).cut);
+    }
+
+    #[test]
+    fn a_search_that_was_cut_explains_nothing_by_tasks_that_may_have_ended() {
+        let root = tempfile::tempdir().unwrap();
+        [4_000_010, 4_000_020].iter().for_each(|&pid| computes(root.path(), pid));
+        let processes = Processes::list(root.path()).unwrap();
+        let mut search = RunningSearch::new(root.path(), &processes);
+        let mut left = 3;
+        let found = search.go_on(2, || {
+            left -= 1;
+            left >= 0
+        });
+        assert_eq!((found.found.len(), found.cut), (1, true));
+        let found = search.go_on(1, || true);
+        assert_eq!((found.found.len(), found.cut), (1, true), "one more process was not examined");
+        let found = search.go_on(usize::MAX, || true);
+        assert_eq!((found.found.len(), found.cut), (2, false));
     }
 }

@@ -42,6 +42,11 @@ pub fn is_usual_policy() -> bool {
     attr(OWN).is_ok_and(|attr| i32::try_from(attr.policy) == Ok(libc::SCHED_OTHER))
 }
 
+/// Returns whether a thread gets only the time that others leave (`SCHED_IDLE`).
+pub fn is_idle_policy(tid: Tid) -> bool {
+    attr(tid).is_ok_and(|attr| i32::try_from(attr.policy) == Ok(libc::SCHED_IDLE))
+}
+
 /// Asks for a slice and returns the one that the kernel set; policy and niceness stay.
 ///
 /// # Errors
@@ -101,6 +106,20 @@ mod tests {
         let Some(made) = made else { return };
         assert_eq!((made, inner), (wanted, Some(wanted)));
         assert_ne!(get().unwrap(), Some(wanted));
+    }
+
+    #[test]
+    fn an_idle_thread_is_told_from_others() {
+        let own = || Tid(rustix::thread::gettid().as_raw_nonzero().get().unsigned_abs());
+        let seen = std::thread::spawn(move || {
+            let before = is_idle_policy(own());
+            let idle = Attr { size: ATTR_BYTES, policy: libc::SCHED_IDLE.cast_unsigned(), ..Attr::default() };
+            // SAFETY: as in `ask`.
+            let answer = unsafe { libc::syscall(libc::SYS_sched_setattr, 0, &raw const idle, 0) };
+            (before, answer, is_idle_policy(own()))
+        });
+        assert_eq!(seen.join().unwrap(), (false, 0, true));
+        assert!(!is_idle_policy(own()));
     }
 
     #[test]

@@ -7,9 +7,11 @@
 //!   once a millisecond, so this is checked from a millisecond after the last process started or
 //!   ended.
 //! - Teams that opened 10 ms or more after the last process started or came back from a pause have
-//!   at most as many threads together as the hold has cores, or one for each process: others give
-//!   back what they borrowed with their next teams. Teams that opened before keep their sizes until
-//!   they end.
+//!   at most as many threads together as the hold has cores, or one for each process, also with the
+//!   team with which that process came: others give back what they borrowed with their next teams.
+//!   Other teams that opened before keep their sizes until they end. Of processes that came at the
+//!   same time, each may have opened its team before the others were there; one whose pauses are
+//!   shorter than a millisecond may come with an old examination.
 //! - A process that gets no CPU for some milliseconds in a region, while its initial thread sleeps
 //!   at the barrier, is taken for one that waits, and counts as back from a pause 10 ms later. A
 //!   thread of it must have waited for a CPU then.
@@ -18,6 +20,7 @@
 //! counted here from the sizes of teams alone.
 
 use super::{Checker, Invariant, Scene, Terms, ThreadKey, ViolationLog};
+use crate::program::Body;
 use crate::world::BudgetView;
 use std::collections::BTreeMap;
 use trimtab_core::time::{Moment, Span};
@@ -40,7 +43,7 @@ pub(crate) struct BudgetChecker {
 }
 
 impl Checker for BudgetChecker {
-    fn inspect(&mut self, _terms: &Terms, before: &Scene, now: &Scene, found: &mut ViolationLog) {
+    fn inspect(&mut self, terms: &Terms, before: &Scene, now: &Scene, found: &mut ViolationLog) {
         for (_, thread) in now.since(before).filter(|(then, thread)| thread.wait > then.wait) {
             self.waited.insert(thread.program, now.at);
         }
@@ -59,7 +62,7 @@ impl Checker for BudgetChecker {
             }
             parts(processes, known.1, found);
             passed_over(processes, &self.waited, found);
-            sum(*hold, processes, found);
+            sum(terms, *hold, processes, found);
         }
     }
 }
@@ -97,20 +100,28 @@ fn passed_over(
 }
 
 /// Checks that cores are not divided twice.
-fn sum(hold: u32, processes: &[(usize, BudgetView)], found: &mut ViolationLog) {
-    let came = processes.iter().map(|(_, process)| process.came.max(process.passed_over));
-    let Some(last) = came.max() else { return };
-    let later = processes.iter().filter(|(_, process)| process.opened >= last + RETURN_MAX);
+fn sum(terms: &Terms, hold: u32, processes: &[(usize, BudgetView)], found: &mut ViolationLog) {
+    let came = |process: &BudgetView| process.came.max(process.passed_over);
+    let Some(last) = processes.iter().map(|(_, process)| came(process)).max() else { return };
+    let is_alone = processes.iter().filter(|(_, process)| came(process) == last).count() == 1;
+    let examines = |program: usize| match terms.programs.get(program).map(|spec| &spec.body) {
+        Some(Body::Teams { pause, .. }) => pause.is_none_or(|pause| pause >= EXAMINATION_SPAN),
+        _ => false,
+    };
+    let counts = |program: usize, process: &BudgetView| {
+        let is_last = is_alone && process.came == last && process.opened == last;
+        is_last && examines(program) || process.opened >= last + RETURN_MAX
+    };
     let (mut threads, mut cores) = (0, 0);
-    for (_, process) in later {
+    for (_, process) in processes.iter().filter(|(program, process)| counts(*program, process)) {
         threads += u64::from(process.size);
         cores = u64::from(process.cores);
     }
     let most = cores.max(processes.len() as u64);
     if threads > most {
         let text = format!(
-            "teams of hold {hold} that opened {RETURN_MAX} after the last process came have {threads} \
-             threads: at most {most}"
+            "the team with which the last process of hold {hold} came, and those that opened {RETURN_MAX} \
+             later, have {threads} threads: at most {most}"
         );
         found.add(Invariant::Budget, None, text);
     }

@@ -362,18 +362,23 @@ fn of_one_law_a_few_violations_are_kept() {
 /// Returns two processes with teams of four threads in a hold of four cores; the second one waits
 /// for 30 ms after each of its regions, and ends later.
 fn of_hold() -> Scenario {
-    let process = |name: &str, regions: u32, pause: Option<Span>| ProgramSpec {
-        body: Body::Teams { regions, work: Span::from_ms(8), pause, hold: Some(7) },
+    of_hold_with(8)
+}
+
+/// As [`of_hold`], with this work of each region of the second process, ms.
+fn of_hold_with(work: u64) -> Scenario {
+    let process = |name: &str, regions: u32, work: u64, pause: Option<Span>| ProgramSpec {
+        body: Body::Teams { regions, work: Span::from_ms(work), pause, hold: Some(7) },
         ..ProgramSpec::spmd(name, 4, Span::ZERO, WaitMode::Sleep)
     };
     let pause = Some(Span::from_ms(30));
-    scenario(4, "linux-6.12", vec![process("busy", 400, None), process("waits", 60, pause)], 60)
+    scenario(4, "linux-6.12", vec![process("busy", 400, 8, None), process("waits", 60, work, pause)], 60)
 }
 
 #[test]
 fn teams_that_take_cores_of_others_are_caught() {
-    let budget = |tamper: fn(&mut crate::world::BudgetView, usize)| {
-        tampered(&of_hold(), |scene| {
+    let budget_with = |work: u64, tamper: fn(&mut crate::world::BudgetView, usize)| {
+        tampered(&of_hold_with(work), |scene| {
             for (at, program) in scene.programs.iter_mut().enumerate() {
                 if let Some(view) = program.budget.as_mut().filter(|view| view.size > 0) {
                     tamper(view, at);
@@ -381,6 +386,7 @@ fn teams_that_take_cores_of_others_are_caught() {
             }
         })
     };
+    let budget = |tamper| budget_with(8, tamper);
     assert_eq!(budget(|_, _| {}), []);
     let broken = [Invariant::Budget];
     assert_eq!(budget(|view, _| view.size = 5), broken, "more than it asks for");
@@ -388,6 +394,9 @@ fn teams_that_take_cores_of_others_are_caught() {
     assert_eq!(budget(|view, _| view.passed_over = view.opened + Span::from_ms(1_000_000)), broken);
     // What the first one borrowed does not come back.
     assert_eq!(budget(|view, _| (view.size, view.came) = (4, Moment(0))), broken);
+    // It keeps them in the regions of the other one, which are longer than cores are lent.
+    assert_eq!(budget_with(80, |_, _| {}), []);
+    assert_eq!(budget_with(80, |view, at| view.size = if at == 0 { 4 } else { view.size }), broken);
 }
 
 #[test]

@@ -12,7 +12,6 @@ use trimtab_core::queue::QueueRules;
 use trimtab_core::topology::parse_synthetic;
 use trimtab_launch::{Options, Sources};
 use trimtab_linux::partitions::LOCK;
-use trimtab_linux::sys::affinity;
 
 /// Makes a root in which a process has the lock of the service that enforces holds.
 fn enforced() -> (tempfile::TempDir, World) {
@@ -69,6 +68,38 @@ fn a_process_for_which_a_keeper_holds_all_cpus_takes_some_of_these_and_others_ta
         }
     }
     assert_eq!(reserve().unwrap().unwrap().level(), Level::MACHINE, "no CPU is held any more");
+}
+
+#[test]
+fn a_position_that_is_assumed_is_found_by_the_second_attempt_where_all_cpus_are_held() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut world = World::default().with_variable(LEDGER, &folder.path().to_string_lossy());
+    world.root = Path::new("/").to_owned();
+    let mask = affinity::get(None).unwrap();
+    let (_, last) = mask.ranges().last().copied().unwrap();
+    let options = Options { cores: Some("1".parse().unwrap()), ..Options::default() };
+    let request = LaunchRequest::merge(Sources { options, ..Sources::default() }).unwrap();
+    let mut facts = LaunchFacts::idle(parse_synthetic(&format!("core:{}", last.0 + 1)).unwrap());
+    facts.pid = std::process::id();
+    // The limits as they were read before a keeper set the mask of this process.
+    facts.bounds.allowed = facts.machine.cpus();
+    let ledger = Ledger::open(&location(&world).unwrap()).unwrap();
+    let own = ProcessTable::at(Path::new("/proc")).this_process(0, Duration::from_secs(1), "kept").unwrap();
+    for delegated in [true, false] {
+        let keeper = Holder { delegated, ..own.clone() };
+        let _held = ledger.take(Level::MACHINE, &mask, Mode::Exclusive, &keeper).unwrap();
+        let (order, mut facts) = (order(), facts.clone());
+        let mut taking = Taking::new(&world, &request, &facts, &order);
+        let stand = taking.position(&ledger, &facts.machine);
+        assert_eq!(stand, LedgerPosition::outside(&facts.machine));
+        let first = taking.attempt(&mut facts, &ledger, &stand, None).unwrap();
+        assert!(matches!(first, Attempt::Again), "{delegated}");
+        let other = Ledger::open(&location(&world).unwrap()).unwrap();
+        let _right = other.last_planner(Level::MACHINE, Duration::ZERO).unwrap();
+        let stand = taking.position(&ledger, &facts.machine);
+        let level = if delegated { Level::MACHINE.inner().unwrap() } else { Level::MACHINE };
+        assert_eq!(stand.level, level, "the first attempt has the right to plan no more");
+    }
 }
 
 #[test]

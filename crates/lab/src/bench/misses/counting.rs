@@ -3,14 +3,17 @@
 
 use crate::args::CountSource;
 use serde::Serialize;
-use std::ffi::OsString;
+use std::ffi::{OsStr, OsString};
 use std::fmt;
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::Path;
 use std::process::{Command, Stdio};
+use trimtab_linux::perf::Cpu;
 
 const PERF: &str = "perf";
 const VALGRIND: &str = "valgrind";
-/// Events that perf counts: of user mode, as cachegrind simulates it.
+/// Events that perf counts: of user mode, as cachegrind simulates it. `cache-misses` means the
+/// last-level cache on Intel only.
 const EVENTS: &str = "instructions:u,cache-misses:u";
 /// Ways and bytes a line of a simulated cache whose size was given.
 const CACHE_SHAPE: &str = ",16,64";
@@ -57,11 +60,23 @@ impl MissCounter {
     ///
     /// # Errors
     /// The wanted source does not work, or none does.
-    pub(super) fn find(wanted: CountSource, cache: Option<u64>) -> Result<(Self, Option<String>), String> {
-        let counters =
-            || probe(PERF, &["stat", "-x,", "-e", EVENTS, "--", "true"]).and_then(|said| read_perf(&said));
+    pub(super) fn find(
+        wanted: CountSource,
+        cache: Option<u64>,
+        cpu: Option<&Cpu>,
+    ) -> Result<(Self, Option<String>), String> {
+        let counters = || {
+            match misleading(cpu) {
+                Some(why) => Err(why),
+                None => probe(PERF, &["stat", "-x,", "-e", EVENTS, "--", "true"]),
+            }
+            .and_then(|said| read_perf(&said))
+        };
         let simulated = || probe(VALGRIND, &["--version"]).map(|_| Self::Cachegrind(cache));
         match wanted {
+            CountSource::Counters if cache.is_some() => {
+                Err("--cache names a simulated cache: leave out --by counters".to_owned())
+            }
             CountSource::Counters => counters().map(|_| (Self::Counters, None)),
             CountSource::Cachegrind => simulated().map(|source| (source, None)),
             CountSource::Auto if cache.is_some() => {
@@ -90,7 +105,7 @@ impl MissCounter {
             Self::Cachegrind(cache) => {
                 words.extend(cache.map(|bytes| OsString::from(format!("--LL={bytes}{CACHE_SHAPE}"))));
                 let mut out = OsString::from("--cachegrind-out-file=");
-                out.push(file);
+                out.push(plain(file.as_os_str()));
                 words.push(out);
             }
         }
@@ -106,6 +121,24 @@ impl MissCounter {
     }
 }
 
+/// Returns a file's name as valgrind takes it, which replaces `%p` and `%q` in it.
+fn plain(name: &OsStr) -> OsString {
+    let doubled =
+        name.as_bytes().iter().flat_map(|byte| std::iter::repeat_n(*byte, 1 + usize::from(*byte == b'%')));
+    OsString::from_vec(doubled.collect())
+}
+
+/// Returns why perf's `cache-misses` are not those of the last-level cache on this processor.
+fn misleading(cpu: Option<&Cpu>) -> Option<String> {
+    let here = match cpu {
+        Some(Cpu::X86 { vendor, .. }) if vendor == "GenuineIntel" => return None,
+        Some(Cpu::X86 { vendor, .. }) => vendor,
+        Some(Cpu::Arm { .. }) => "an Arm processor",
+        None => "an unknown processor",
+    };
+    Some(format!("perf's cache-misses are those of the last-level cache on Intel only; here is {here}"))
+}
+
 /// Runs a program that shows whether a source works. Returns its standard error.
 fn probe(program: &str, words: &[&str]) -> Result<String, String> {
     let output = Command::new(program).args(words).stdin(Stdio::null()).output();
@@ -119,15 +152,21 @@ fn probe(program: &str, words: &[&str]) -> Result<String, String> {
     }
 }
 
-/// Reads the lines of `perf stat -x,`: value, unit, event, ...
+/// Reads the lines of `perf stat -x,`: value, unit, event, ... A processor with two kinds of cores
+/// has a line for each kind, such as `cpu_core/instructions:u/`; a kind on which nothing ran has no
+/// value.
 fn read_perf(text: &str) -> Result<MissCounts, String> {
     let of = |event: &str| {
-        let mut lines = text.lines().map(|line| line.split(',').collect::<Vec<_>>());
-        let found = lines.find(|fields| fields.get(2).is_some_and(|name| name.starts_with(event)));
-        let value = found
-            .and_then(|fields| fields.first().copied())
-            .ok_or_else(|| format!("perf names no {event}"))?;
-        value.parse().map_err(|_| format!("hardware counts no {event} here (perf: {value})"))
+        let fields = text.lines().map(|line| line.split(',').collect::<Vec<_>>());
+        let is_of = |name: &str| name.split('/').any(|part| part.starts_with(event));
+        let found = fields.filter(|fields| fields.get(2).is_some_and(|name| is_of(name)));
+        let values: Vec<String> = found.map(|fields| fields[0].to_owned()).collect();
+        let said = values.first().ok_or_else(|| format!("perf names no {event}"))?;
+        let counts: Vec<u64> = values.iter().filter_map(|value| value.parse().ok()).collect();
+        match counts.is_empty() {
+            true => Err(format!("hardware counts no {event} here (perf: {said})")),
+            false => Ok(counts.iter().sum::<u64>()),
+        }
     };
     Ok(MissCounts { instructions: of("instructions")?, misses: of("cache-misses")? })
 }
@@ -163,6 +202,38 @@ mod tests {
         let why = "hardware counts no instructions here (perf: <not supported>)";
         assert_eq!(read_perf(none).unwrap_err(), why);
         assert_eq!(read_perf("").unwrap_err(), "perf names no instructions");
+    }
+
+    #[test]
+    fn both_kinds_of_cores_of_a_hybrid_processor_count() {
+        let said = "<not counted>,,cpu_atom/instructions:u/,0,0.00,,\n900,,cpu_core/instructions:u/,1,100.00,,\n\
+             3,,cpu_atom/cache-misses:u/,1,50.00,,\n4,,cpu_core/cache-misses:u/,1,50.00,,\n";
+        assert_eq!(read_perf(said), Ok(MissCounts { instructions: 900, misses: 7 }));
+    }
+
+    #[test]
+    fn only_intel_counts_misses_of_the_last_cache_by_this_name() {
+        let x86 = |vendor: &str| Cpu::X86 { vendor: vendor.to_owned(), family: 6, model: 1 };
+        assert_eq!(misleading(Some(&x86("GenuineIntel"))), None);
+        let amd = x86("AuthenticAMD");
+        let why = MissCounter::find(CountSource::Counters, None, Some(&amd)).unwrap_err();
+        assert!(why.contains("on Intel only; here is AuthenticAMD"), "{why}");
+        assert!(misleading(Some(&Cpu::Arm { implementer: 0x41, part: 1 })).is_some());
+        assert!(misleading(None).is_some());
+    }
+
+    #[test]
+    fn the_size_of_a_simulated_cache_says_nothing_of_hardware() {
+        let why = MissCounter::find(CountSource::Counters, Some(65_536), None).unwrap_err();
+        assert!(why.contains("leave out --by counters"), "{why}");
+    }
+
+    #[test]
+    fn valgrind_writes_the_file_that_is_named() {
+        let words = MissCounter::Cachegrind(None).words(Path::new("/tmp/50%p/counts"));
+        assert_eq!(words.last().unwrap(), "--cachegrind-out-file=/tmp/50%%p/counts");
+        let words = MissCounter::Counters.words(Path::new("/tmp/50%p/counts"));
+        assert!(words.contains(&OsString::from("/tmp/50%p/counts")), "{words:?}");
     }
 
     #[test]

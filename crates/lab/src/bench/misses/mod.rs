@@ -6,6 +6,7 @@
 mod counting;
 mod records;
 mod report;
+mod scratch;
 
 use super::harness::programs::{self, ProgramOutcome};
 use super::harness::{self, Benchmark, Outlet, Recorder, Rounds, RunOutcome, SeriesEnd};
@@ -14,12 +15,14 @@ use crate::usable::Usable;
 use anyhow::{Result, anyhow};
 use counting::{MissCounter, MissCounts};
 use records::{MissesLine, MissesResultLine, MissesRunLine, MissesStart};
+use scratch::ScratchFolder;
 use serde_json::Value;
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 use trimtab_core::stats::median;
 use trimtab_front::interrupt::Interrupt;
 use trimtab_front::process_env::World;
+use trimtab_linux::perf::Cpu;
 
 /// All kernels, in the order of the options.
 const KERNELS: [&str; 8] = ["bt", "cg", "ep", "ft", "is", "lu", "mg", "sp"];
@@ -71,7 +74,9 @@ struct MissesFound<'a> {
 /// Nothing counts here, the programs are missing, a run failed, or a file cannot be written.
 pub(super) fn run(world: &World, args: &MissesArgs) -> Result<u8> {
     let usable = Usable::live(world, false)?;
-    let (counter, why) = MissCounter::find(args.by, args.cache).map_err(|error| anyhow!(error))?;
+    let cpu = Cpu::here(&world.root.join("proc"), &world.root.join("sys"));
+    let (counter, why) =
+        MissCounter::find(args.by, args.cache, cpu.as_ref()).map_err(|error| anyhow!(error))?;
     let cores = match counter {
         MissCounter::Counters => u32::try_from(harness::one_of_each_core(&usable).len()).unwrap_or(u32::MAX),
         MissCounter::Cachegrind(_) => 1,
@@ -79,11 +84,10 @@ pub(super) fn run(world: &World, args: &MissesArgs) -> Result<u8> {
     let cases = cases(args, counter, cores);
     let kernels: Vec<&str> = cases.iter().map(|case| case.kernel.as_str()).collect();
     let folder = programs::folder(args.programs.as_deref(), &harness::own()?, &kernels)?;
-    let file = std::env::temp_dir().join(format!("trimtab-misses-{}", std::process::id()));
     let left_out: Vec<String> = why.into_iter().collect();
     if args.list {
         let line = |case: &MissesCase| {
-            let words = harness::words(&words(case, counter, &folder, &file)).join(" ");
+            let words = harness::words(&words(case, counter, &folder, Path::new("COUNTS"))).join(" ");
             format!("{case}: OMP_NUM_THREADS={} {words}", case.threads)
         };
         return harness::list(cases.iter().map(line), &left_out);
@@ -100,7 +104,8 @@ pub(super) fn run(world: &World, args: &MissesArgs) -> Result<u8> {
         };
         let rounds = Rounds::of(&cases, args.rounds, args.seed);
         let samples = vec![Vec::new(); cases.len()];
-        Ok((MissesBench { counter, folder, file, cases, rounds, start, samples }, outlet))
+        let scratch = ScratchFolder::new(&std::env::temp_dir())?;
+        Ok((MissesBench { counter, folder, scratch, cases, rounds, start, samples }, outlet))
     })
 }
 
@@ -133,8 +138,8 @@ fn words(case: &MissesCase, counter: MissCounter, folder: &Path, file: &Path) ->
 struct MissesBench {
     counter: MissCounter,
     folder: PathBuf,
-    /// File that a source of counts writes.
-    file: PathBuf,
+    /// Folder of the file that a source of counts writes.
+    scratch: ScratchFolder,
     cases: Vec<MissesCase>,
     rounds: Rounds,
     start: MissesStart,
@@ -156,11 +161,12 @@ impl MissesBench {
             let same = report["kernel"] == case.kernel && report["threads"] == case.threads;
             (!same).then(|| "its report is of another run".to_owned())
         };
-        let words = words(case, self.counter, &self.folder, &self.file);
+        let file = self.scratch.path().join("counts");
+        let words = words(case, self.counter, &self.folder, &file);
         let came = programs::run(&words, &variables, &check, interrupt);
-        let text = std::fs::read_to_string(&self.file);
+        let text = std::fs::read_to_string(&file);
         // A file of an earlier run must not be read again.
-        let _ = std::fs::remove_file(&self.file);
+        let _ = std::fs::remove_file(&file);
         match came {
             ProgramOutcome::Stopped => Ok(None),
             ProgramOutcome::Badly { error, stderr } => Err((error, stderr)),

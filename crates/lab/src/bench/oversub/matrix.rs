@@ -33,6 +33,8 @@ const PAIRS: [(Program, Program); 3] =
 const QUICK_ROUNDS: u32 = 3;
 /// Time limit of a quick measurement, in minutes: runs under way then have one minute to end.
 const QUICK_MINUTES: f64 = 9.0;
+/// Reason why a pair with `--waits auto` is left out.
+const AUTO_IS_KEEP: &str = "pairs with --waits auto: those for which it changes nothing";
 /// Default number of rounds, as in the options.
 const ROUNDS_DEFAULT: u32 = 5;
 
@@ -205,8 +207,10 @@ impl OversubPlanner<'_> {
         let own = kernels(self.args);
         let references = own.iter().filter_map(|program| NpbKernel::of(*program)).map(Program::Npb);
         let references: Vec<Program> = references.filter(|_| self.args.npb.is_some()).collect();
+        let runtimes = or(&self.args.runtimes, &Runtime::ALL);
         for program in own.into_iter().chain(references) {
-            for runtime in or(&self.args.runtimes, &Runtime::ALL) {
+            self.unnamed(program, &runtimes);
+            for runtime in runtimes.iter().copied() {
                 if !self.tools.has(program, runtime) || !self.is_here(program, runtime, false) {
                     continue;
                 }
@@ -217,6 +221,18 @@ impl OversubPlanner<'_> {
                 }
                 self.scheduled(program, runtime, &per_core);
             }
+        }
+    }
+
+    /// Notes a reference program whose runtime is not among these: it has no other.
+    fn unnamed(&mut self, program: Program, runtimes: &[Runtime]) {
+        let Program::Npb(kernel) = program else { return };
+        match self.tools.references.runtime(kernel) {
+            Some(runtime) if !runtimes.contains(&runtime) => self.leave_out(format!(
+                "{}: it is linked with {runtime}, which --runtimes does not name",
+                program.word()
+            )),
+            _ => {}
         }
     }
 
@@ -318,16 +334,23 @@ impl OversubPlanner<'_> {
                 continue;
             }
             let usual = if one.0.reports() { &runtimes[..] } else { &[Runtime::Any][..] };
-            for both in runtimes_of(one, other, usual) {
+            let combinations = runtimes_of(one, other, usual);
+            if combinations.is_empty() {
+                self.leave_out(format!(
+                    "pairs of {} and {}: --runtimes names neither libgomp nor libomp, and the pair does not name both runtimes",
+                    one.0.word(), other.0.word()
+                ));
+            }
+            for both in combinations {
                 let programs = [one.0, other.0];
                 if !programs.into_iter().zip(both).all(|(program, runtime)| self.is_member(program, runtime))
                 {
                     continue;
                 }
+                let heard: Vec<WaitPolicy> =
+                    waits.iter().copied().filter(|wait| self.is_heard(both, *wait)).collect();
                 for mix in &mixes {
-                    let hears =
-                        |wait: &WaitPolicy| both.iter().all(|runtime| deaf(*runtime, *wait).is_none());
-                    for wait in waits.iter().copied().filter(hears) {
+                    for &wait in &heard {
                         for arrangement in Arrangement::ALL {
                             let step = self.pair(programs, both, *mix, wait, arrangement);
                             // `auto` that changes nothing for either program equals `keep`.
@@ -335,12 +358,27 @@ impl OversubPlanner<'_> {
                                 |job: &OversubJob| !waits_of(job.cell.runtime, wait, &job.cell).is_empty();
                             if wait != WaitPolicy::Auto || step.jobs.iter().any(told) {
                                 self.plan.steps.push(step);
+                            } else if !self.args.waits.is_empty() {
+                                self.leave_out(AUTO_IS_KEEP.to_owned());
                             }
                         }
                     }
                 }
             }
         }
+    }
+
+    /// Returns whether both programs of a pair can be told to wait like this; if not, notes the
+    /// reason.
+    fn is_heard(&mut self, both: [Runtime; 2], wait: WaitPolicy) -> bool {
+        let mut heard = true;
+        for runtime in both {
+            if let Some(why) = deaf(runtime, wait) {
+                self.deaf.entry((runtime, why)).or_default().insert(wait.word());
+                heard = false;
+            }
+        }
+        heard
     }
 
     /// Returns whether a program can be one of a pair with this runtime; if not, notes the reason.

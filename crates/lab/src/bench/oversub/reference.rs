@@ -11,9 +11,11 @@ use trimtab_core::study::Runtime;
 use trimtab_linux::program;
 
 /// Beginnings of the names of MPICH's libraries. The numbers distinguish Open MPI's `libmpi.so.40`.
-const MPICH: [&str; 3] = ["libmpich", "libmpifort.so", "libmpi.so.12"];
-/// Beginnings of the names of Open MPI's libraries.
-const OPEN_MPI: [&str; 2] = ["libmpi.so", "libmpi_"];
+/// Intel MPI and MVAPICH have the same names by agreement, so that each runs the programs of the
+/// others: the one that runs is the one that the loader finds.
+const MPICH: [&str; 4] = ["libmpich.so", "libmpichfort.so", "libmpifort.so", "libmpi.so.12"];
+/// Beginnings of the names of Open MPI's libraries: of C, and of Fortran.
+const OPEN_MPI: [&str; 3] = ["libmpi.so", "libmpi_mpifh.so", "libmpi_usempi"];
 
 /// A reference program.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -56,6 +58,11 @@ impl References {
         Ok(all)
     }
 
+    /// Returns the runtime of a kernel's program, if there is one.
+    pub(super) fn runtime(&self, kernel: NpbKernel) -> Option<Runtime> {
+        self.found.iter().find(|one| one.kernel == kernel).map(|one| one.runtime)
+    }
+
     /// Returns the file of a program for a runtime.
     pub(super) fn path(&self, kernel: NpbKernel, runtime: Runtime) -> Option<&Path> {
         let found = self.found.iter().find(|one| one.kernel == kernel && one.runtime == runtime);
@@ -70,15 +77,31 @@ fn runtime_of(path: &Path) -> Result<Runtime, String> {
     }
     let file = program::Program::look(path, None).map_err(|error| error.to_string())?;
     let needed = file.binary.as_ref().map(|binary| binary.needed.as_slice()).unwrap_or_default();
-    let links = |names: &[&str]| needed.iter().any(|one| names.iter().any(|name| one.starts_with(name)));
     let openmp = file.binary.as_ref().and_then(|binary| binary.openmp);
-    match openmp {
-        _ if links(&MPICH) => Ok(Runtime::Mpich),
-        _ if links(&OPEN_MPI) => Ok(Runtime::OpenMpi),
-        Some(found) if found == Runtime::Libgomp.runtime() => Ok(Runtime::Libgomp),
-        Some(found) if found == Runtime::Libomp.runtime() => Ok(Runtime::Libomp),
+    let mpi = mpi_of(needed).map_err(|name| {
+        format!("{} is linked with {name}, which is of neither Open MPI nor MPICH", path.display())
+    })?;
+    match (mpi, openmp) {
+        (Some(mpi), _) => Ok(mpi),
+        (None, Some(found)) if found == Runtime::Libgomp.runtime() => Ok(Runtime::Libgomp),
+        (None, Some(found)) if found == Runtime::Libomp.runtime() => Ok(Runtime::Libomp),
         _ => Err(format!("{} is linked with no known MPI or OpenMP", path.display())),
     }
+}
+
+/// Returns the MPI of a program that needs these libraries, if it needs one. The error is the name
+/// of a library of another MPI, such as Cray's `libmpi_gnu_123.so.12`, for which there is no
+/// launcher here.
+fn mpi_of(needed: &[String]) -> Result<Option<Runtime>, &str> {
+    let links = |names: &[&str]| needed.iter().any(|one| names.iter().any(|name| one.starts_with(name)));
+    if links(&MPICH) {
+        return Ok(Some(Runtime::Mpich));
+    }
+    if links(&OPEN_MPI) {
+        return Ok(Some(Runtime::OpenMpi));
+    }
+    let other = |name: &&String| ["libmpi", "libsmpi"].iter().any(|start| name.starts_with(start));
+    needed.iter().find(other).map_or(Ok(None), |name| Err(name.as_str()))
 }
 
 /// Returns why a program refuses this number of ranks, or `None`.
@@ -173,6 +196,27 @@ mod tests {
         let is =
             report("  SUCCESSFUL", "0.14", two).replace("CG Benchmark Completed.", "IS Benchmark Completed");
         assert_eq!(read(NpbKernel::Is, "W", 2, &is), Ok(0.14));
+    }
+
+    #[test]
+    fn the_names_of_libraries_tell_one_mpi_from_another() {
+        let of = |names: &str| {
+            let needed: Vec<String> = names.split_whitespace().map(str::to_owned).collect();
+            mpi_of(&needed).map_err(str::to_owned)
+        };
+        assert_eq!(
+            of("libmpi_usempif08.so.40 libmpi_mpifh.so.40 libmpi.so.40 libc.so.6"),
+            Ok(Some(Runtime::OpenMpi))
+        );
+        assert_eq!(of("libmpi.so.40 libc.so.6"), Ok(Some(Runtime::OpenMpi)));
+        assert_eq!(of("libmpichfort.so.12 libmpich.so.12"), Ok(Some(Runtime::Mpich)));
+        assert_eq!(of("libmpifort.so.12 libmpi.so.12"), Ok(Some(Runtime::Mpich)));
+        for cray in
+            ["libmpi_gnu_123.so.12", "libmpi_cray.so.12", "libmpifort_cray.so.12", "libmpich_gnu_51.so.3"]
+        {
+            assert_eq!(of(&format!("libm.so.6 {cray}")), Err(cray.to_owned()));
+        }
+        assert_eq!(of("libgomp.so.1 libc.so.6"), Ok(None));
     }
 
     #[test]

@@ -5,6 +5,10 @@ use clap::{Args, Command as Clap, FromArgMatches};
 
 /// Plans on two cores, with programs that exist by name only.
 fn steps(options: &str) -> Vec<OversubStep> {
+    planned(options).steps
+}
+
+fn planned(options: &str) -> OversubPlan {
     let folder = tempfile::tempdir().unwrap();
     for name in ["cg", "ep", "lu", "balance_omp"] {
         std::fs::write(folder.path().join(name), "").unwrap();
@@ -14,7 +18,7 @@ fn steps(options: &str) -> Vec<OversubStep> {
     let matches = OversubArgs::augment_args(Clap::new("oversub")).get_matches_from(words);
     let args = OversubArgs::from_arg_matches(&matches).unwrap();
     let tools = OversubTools::find(&args, class(&args), &kernels(&args), "trimtab".into()).unwrap();
-    plan(&args, &tools, &"0-1".parse().unwrap()).steps
+    plan(&args, &tools, &"0-1".parse().unwrap())
 }
 
 /// Plans two commands of the user.
@@ -141,4 +145,68 @@ fn a_pair_of_two_runtimes_does_not_depend_on_the_runtimes_asked_for() {
     let company = |job: &OversubJob| job.cell.company.as_ref().map(|one| (one.program.clone(), one.runtime));
     let first = &pairs[0].jobs[0];
     assert_eq!(company(first), Some(("lu".to_owned(), Runtime::Libgomp)));
+}
+
+/// Makes a 64-bit program for x86-64 that needs one library, for those who read its tables only.
+fn program_that_needs(library: &str) -> Vec<u8> {
+    let names = format!("\0{library}\0");
+    let (dynamic, strings) = (0x40 + 2 * 0x38, 0x40 + 2 * 0x38 + 4 * 16);
+    let length = strings + names.len() as u64;
+    let mut file = b"\x7fELF\x02\x01\x01\0\0\0\0\0\0\0\0\0".to_vec();
+    let half =
+        |file: &mut Vec<u8>, values: &[u16]| values.iter().for_each(|one| file.extend(one.to_le_bytes()));
+    let word =
+        |file: &mut Vec<u8>, values: &[u32]| values.iter().for_each(|one| file.extend(one.to_le_bytes()));
+    let long =
+        |file: &mut Vec<u8>, values: &[u64]| values.iter().for_each(|one| file.extend(one.to_le_bytes()));
+    half(&mut file, &[3, 62]);
+    word(&mut file, &[1]);
+    long(&mut file, &[0, 0x40, 0]);
+    word(&mut file, &[0]);
+    half(&mut file, &[0x40, 0x38, 2, 0, 0, 0]);
+    // All of the file is loaded at its own offsets; its second part is the dynamic section.
+    word(&mut file, &[1, 4]);
+    long(&mut file, &[0, 0, 0, length, length, 0x1000]);
+    word(&mut file, &[2, 4]);
+    long(&mut file, &[dynamic, dynamic, dynamic, 64, 64, 8]);
+    long(&mut file, &[1, 1, 5, strings, 10, names.len() as u64, 0, 0]);
+    file.extend(names.as_bytes());
+    file
+}
+
+#[test]
+fn a_reference_program_of_a_runtime_that_is_not_named_is_told() {
+    use std::os::unix::fs::PermissionsExt;
+    let npb = tempfile::tempdir().unwrap();
+    let file = npb.path().join("cg.W.x");
+    std::fs::write(&file, program_that_needs("libgomp.so.1")).unwrap();
+    std::fs::set_permissions(&file, std::fs::Permissions::from_mode(0o755)).unwrap();
+    let with = |runtimes: &str| {
+        planned(&format!("--kernels cg --pairs none --npb {} --runtimes {runtimes}", npb.path().display()))
+    };
+    let references = |plan: &OversubPlan| {
+        plan.steps.iter().filter(|step| matches!(step.jobs[0].program, Program::Npb(_))).count()
+    };
+    let (named, other) = (with("libgomp"), with("libomp"));
+    let why = "npb-cg: it is linked with libgomp, which --runtimes does not name";
+    assert!(references(&named) > 0 && !named.left_out.iter().any(|one| one == why), "{:?}", named.left_out);
+    assert!(references(&other) == 0 && other.left_out.iter().any(|one| one == why), "{:?}", other.left_out);
+}
+
+#[test]
+fn pairs_that_cannot_be_made_are_told() {
+    let told = |options: &str, why: &str| {
+        let plan = planned(&format!("--kernels cg --mixes 1:1 {options}"));
+        assert!(!plan.steps.iter().any(|step| step.jobs.len() == 2), "{options}: {:?}", plan.steps);
+        assert!(plan.left_out.iter().any(|one| one.contains(why)), "{options}: {:?}", plan.left_out);
+    };
+    told("--pairs cg@openmpi+ep --runtimes openmpi", "pairs of cg and ep: --runtimes names neither libgomp");
+    told("--pairs cg+ep --runtimes libgomp --waits yield", "libgomp with --waits yield: it cannot yield");
+    // With a core for each thread of a half, `auto` is `keep`.
+    let plan = planned("--kernels cg --mixes 1:1 --pairs cg+ep --runtimes libgomp --waits auto");
+    assert!(
+        plan.left_out.iter().any(|one| one.starts_with("pairs with --waits auto")),
+        "{:?}",
+        plan.left_out
+    );
 }
