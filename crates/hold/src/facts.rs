@@ -75,8 +75,8 @@ pub fn facts(
     }
 }
 
-/// Looks for the preload libraries that the launch may load: none if its variables stay as they are,
-/// and the one with functions of BLAS for a launch with a budget only.
+/// Looks for the preload libraries that the launch may load: none if its variables stay as they
+/// are, and the one with functions of BLAS for a launch with a budget only.
 pub fn look_for_libraries(request: &LaunchRequest, facts: &mut LaunchFacts) {
     if request.env == EnvMode::Keep {
         return;

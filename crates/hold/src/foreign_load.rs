@@ -187,8 +187,8 @@ impl Surroundings {
     }
 }
 
-/// Goes on with the search for the runnable tasks for this time. Without a list of processes nothing
-/// is found.
+/// Goes on with the search for the runnable tasks for this time. Without a list of processes
+/// nothing is found.
 fn searched(search: Option<&mut RunningSearch<'_>>, wanted: usize, longest: Duration) -> RunnableTasks {
     let begin = Instant::now();
     match search {
@@ -204,9 +204,9 @@ fn count_others(proc: &Path) -> Result<(RunnableCount, usize), ReadError> {
     Ok((count, others))
 }
 
-/// Returns the smallest number of tasks of others that are runnable within [`STAY_MAX`], and goes on
-/// with a search that was cut meanwhile, [`STAY_STEP`] at a time. It ends when the tasks that were
-/// found explain that number, as they do when all processes were examined.
+/// Returns the smallest number of tasks of others that are runnable within [`STAY_MAX`], and goes
+/// on with a search that was cut meanwhile, [`STAY_STEP`] at a time. It ends when the tasks that
+/// were found explain that number, as they do when all processes were examined.
 fn staying(
     count: &RunnableCount,
     others: usize,

@@ -188,8 +188,8 @@ fn without(environment: &Environment, why: &str) -> Vec<Variable> {
     vec![variable(PRELOAD, preload), variable(VARIABLE, unset()), variable(NEST_VARIABLE, unset())]
 }
 
-/// Returns whether a launch has a budget, of its own or of an enclosing run, and so loads the library
-/// that also exports functions of BLAS.
+/// Returns whether a launch has a budget, of its own or of an enclosing run, and so loads the
+/// library that also exports functions of BLAS.
 ///
 /// # Examples
 /// ```

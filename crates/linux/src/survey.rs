@@ -3,7 +3,7 @@
 //! 1. [`Runnable`]: the number of tasks that are on a CPU or ready at this instant, by one short
 //!    read. On a quiet machine the survey ends here.
 //! 2. Counters that an earlier launch kept ([`crate::ledger::LoadSamples`]): the load since then.
-//!    If there are none, the tasks that are runnable ([`running()`]).
+//!    If there are none, the tasks that are runnable ([`RunningSearch`]).
 //! 3. [`Pins`]: the CPUs to which living tasks of others are bound. A claim, whether or not they
 //!    compute at this instant.
 //! 4. [`Load`]: the CPUs that were used between two moments. Its only cost is the time between

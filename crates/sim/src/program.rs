@@ -169,8 +169,9 @@ pub enum Bind {
     /// These CPU sets, thread by thread, repeated. Shared, because programs are copied and the list
     /// may be long.
     List(Arc<[CpuSet]>),
-    /// No binding. Each thread begins on one of the least loaded CPUs of its set, which is drawn: the
-    /// state in which an earlier load left the machine. Sets are given out as in [`Self::List`].
+    /// No binding. Each thread begins on one of the least loaded CPUs of its set, which is drawn:
+    /// the state in which an earlier load left the machine. Sets are given out as in
+    /// [`Self::List`].
     BeginOn(Arc<[CpuSet]>),
 }
 

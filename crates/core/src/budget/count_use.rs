@@ -1,6 +1,6 @@
 //! Use that libraries make of the number of threads which they request for a team.
 //!
-//! A library is known by its path. What is said of each was read in its source, or tried.
+//! A library is known by its path. Each entry was read in the source of the library, or tried.
 
 /// Use of the requested number of threads.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

@@ -8,11 +8,12 @@
 //! serves them as well.
 //!
 //! **Idea.** Let each thread have one core that its mask allows, cores outside of holds first: of
-//! these, the ones that the hold could not take anyway before the ones that it could. Cores enter one after the other by augmenting paths: a core that entered stays, and threads
-//! change places to let others in. So the cores of the hold that enter after those outside are as
-//! few as possible, and with them as many threads as possible have a core.
+//! these, the ones that the hold could not take anyway before the ones that it could. Cores enter
+//! one after the other by augmenting paths: a core that entered stays, and threads change places to
+//! let others in. So the cores of the hold that enter after those outside are as few as possible,
+//! and with them as many threads as possible have a core.
 //!
-//! **Properties** (tests below, against all subsets of small machines):
+//! Properties (tests below, against all subsets of small machines):
 //! - Cores outside of holds serve as many threads as they can, and as few of those as possible that
 //!   the hold could take.
 //! - With the cores that are lacking as many threads have a core as with the whole hold, and with

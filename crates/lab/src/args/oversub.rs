@@ -16,10 +16,10 @@ use trimtab_core::study::{Family, LoopSchedule, Runtime, ThreadBinding};
 /// and for two programs at once. Runs NAS kernels with OpenMP (GCC's and LLVM's), with MPI (Open
 /// MPI, MPICH), with UPC++ and with teams of threads and of processes; programs with barriers at
 /// chosen intervals; a pipeline that spins on flags of its own; and nested teams. Each runs with 1,
-/// 2, 4 and 8 threads per core, pinned, floating and balanced by speed, under several wait policies.
-/// Pairs of programs share all cores or get half of them each. Each case runs right after its
-/// baseline of one thread per core; the tables show the ratio of the two times as medians with 95 %
-/// bootstrap intervals. A case that exceeds its limit, a multiple of the baseline's time, is
+/// 2, 4 and 8 threads per core, pinned, floating and balanced by speed, under several wait
+/// policies. Pairs of programs share all cores or get half of them each. Each case runs right after
+/// its baseline of one thread per core; the tables show the ratio of the two times as medians with
+/// 95 % bootstrap intervals. A case that exceeds its limit, a multiple of the baseline's time, is
 /// stopped and shown as a lower bound. The effect of sched_yield on this kernel is measured first.
 /// The defaults take an hour or two, --quick at most ten minutes; use an otherwise idle machine.
 #[derive(Args, Debug)]

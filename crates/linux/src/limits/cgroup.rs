@@ -170,8 +170,8 @@ impl Groups {
     }
 }
 
-/// Returns the tightest quota of the calling process. The list of mounts, which is long on a machine
-/// with containers, is read only if its groups are not at the usual place.
+/// Returns the tightest quota of the calling process. The list of mounts, which is long on a
+/// machine with containers, is read only if its groups are not at the usual place.
 pub(super) fn own_quota(root: &Path) -> Option<Quota> {
     let memberships = memberships(root, "self");
     if let Some(location) = usual::location(root, &memberships) {
@@ -237,8 +237,8 @@ impl GroupLocation {
         self.mount.join(&self.relative)
     }
 
-    /// Returns the directories of the group and its ancestors that have a file for a quota, each with
-    /// the quota if there is one.
+    /// Returns the directories of the group and its ancestors that have a file for a quota, each
+    /// with the quota if there is one.
     fn quotas(&self) -> impl Iterator<Item = (Option<Quota>, PathBuf)> + '_ {
         self.upwards().filter_map(|group| {
             let quota = match self.hierarchy {

@@ -100,7 +100,7 @@ pub(super) fn search<T>(
     Err(obstacle.unwrap_or_else(not_found))
 }
 
-/// Checks whether exec would accept this file, and returns what is known of it. The file is not
+/// Checks whether exec would accept this file, and returns its known properties. The file is not
 /// opened.
 pub(super) fn check(path: &Path) -> Result<Stat, ResolveError> {
     let refused = |errno: Errno| ResolveError::of(path, errno);

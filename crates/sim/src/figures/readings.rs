@@ -1,5 +1,5 @@
-//! Figure of the points that the study of bias random migration leaves open (seed 002): what each of
-//! them does to the published gain and variation; and all workloads in the state in which credit
+//! Figure of the points that the study of bias random migration leaves open (seed 002): what each
+//! of them does to the published gain and variation; and all workloads in the state in which credit
 //! varies as published.
 //!
 //! Unit: a *state*, which is a work of domain 0, a start of the threads, and whether Xen spreads

@@ -36,8 +36,8 @@ struct BudgetSlot {
     next: u64,
     /// By slot: the process that was observed there, and its track.
     tracks: Vec<(usize, Track)>,
-    /// Last time at which another process took it for one that waits while its team was open, ns: it
-    /// had got no CPU for some milliseconds.
+    /// Last time at which another process took it for one that waits while its team was open, ns:
+    /// it had got no CPU for some milliseconds.
     passed_over: u64,
 }
 

@@ -257,8 +257,8 @@ impl<P: Progress> World<P> {
         }
     }
 
-    /// Returns the CPU on which a new thread begins, if its program says so: one of the least loaded
-    /// ones of the thread's set.
+    /// Returns the CPU on which a new thread begins, if its program says so: one of the least
+    /// loaded ones of the thread's set.
     fn begins_on(&self, program: usize, rank: u32, thread: usize) -> Option<usize> {
         let Bind::BeginOn(places) = &self.agenda[program].program.bind else { return None };
         let cpus = self.hardware.pus(places.get(rank as usize % places.len().max(1))?);

@@ -61,8 +61,8 @@ pub enum BiasReading {
     /// the thread's.
     #[default]
     Stayed,
-    /// The same; at first node 0, as a record that is filled with zeros has it. A thread that has come
-    /// to node 0 stays there, wherever its memory is.
+    /// The same; at first node 0, as a record that is filled with zeros has it. A thread that has
+    /// come to node 0 stays there, wherever its memory is.
     Zeroed,
     /// The node of the least remembered penalty, as "push migrate to a node with the minimum global
     /// penalty" says.

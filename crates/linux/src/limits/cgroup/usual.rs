@@ -1,14 +1,14 @@
 //! Groups at the place where nearly every machine mounts them: `/sys/fs/cgroup`, and below it a
 //! folder for each controller of version 1.
 //!
-//! `/proc/self/mountinfo` has a line for each mount, hundreds of them beside containers, and a start
-//! needs one fact of it: which part of the hierarchy is mounted at that place. There are two cases
-//! in which the place is right whatever the list says. The process is in the uppermost group that
-//! it can see; then the mount point is its group. Or it is in the machine's own namespace of groups
-//! and the whole hierarchy is mounted; then the path of its group leads there. In all other cases,
-//! such as a container that sees its host's paths, the list is read. In the first case, a container
-//! with its own namespace may have its host's whole hierarchy there. A group with a quota is never
-//! the uppermost one of version 2, so this is examined where no quota is found.
+//! `/proc/self/mountinfo` has a line for each mount, hundreds of them beside containers, and a
+//! start needs one fact of it: which part of the hierarchy is mounted at that place. There are two
+//! cases in which the place is right whatever the list says. The process is in the uppermost group
+//! that it can see; then the mount point is its group. Or it is in the machine's own namespace of
+//! groups and the whole hierarchy is mounted; then the path of its group leads there. In all other
+//! cases, such as a container that sees its host's paths, the list is read. In the first case, a
+//! container with its own namespace may have its host's whole hierarchy there. A group with a quota
+//! is never the uppermost one of version 2, so this is examined where no quota is found.
 
 use super::{GroupLocation, Hierarchy, membership};
 use std::os::unix::fs::MetadataExt;
@@ -23,8 +23,8 @@ const FIRST_NAMESPACE: u64 = 0xEFFF_FFFB;
 const NAMESPACE: &str = "/proc/self/ns/cgroup";
 
 /// Returns the location of the calling process in the hierarchy that has its quotas, if the usual
-/// place is right; `None` if the list of mounts must tell. A hierarchy that is mounted elsewhere has
-/// no files at this place ([`is_there`]).
+/// place is right; `None` if the list of mounts must tell. A hierarchy that is mounted elsewhere
+/// has no files at this place ([`is_there`]).
 pub(super) fn location(root: &Path, memberships: &[u8]) -> Option<GroupLocation> {
     // A copy of a machine's files has no namespaces.
     if root != Path::new("/") {
