@@ -217,8 +217,11 @@ fn staying(
     let mut least = others;
     while !tasks.explain(least) && begin.elapsed() < STAY_MAX {
         *tasks = search_on();
-        // Tasks that run for a moment may wait for this CPU.
-        std::thread::yield_now();
+        // Tasks that run for a moment may wait for this CPU. Beside a program that computes on it a
+        // yield may take that program's slice.
+        if !tasks.explain(least) {
+            std::thread::yield_now();
+        }
         let Ok(now) = count.read() else { break };
         least = least.min(now.others() as usize);
     }

@@ -9,15 +9,13 @@
 use crate::escapes::processes;
 use crate::membership::{CGROUP_LABEL, is_part};
 use crate::room::HoldRoom;
+use crate::site_facts::is_in_group;
 use anyhow::Result;
-use std::cell::LazyCell;
-use std::collections::BTreeSet;
 use std::path::Path;
 use trimtab_core::resize::outsiders::{Outsider, OutsiderCores, outsider_cores};
 use trimtab_core::resize::yields::YieldTo;
 use trimtab_core::set::CpuSet;
 use trimtab_front::process_env::World;
-use trimtab_linux::keeper;
 use trimtab_linux::ledger::{Hold, Holder, Level};
 use trimtab_linux::process::{self, Pid, Stat, State, Tid};
 use trimtab_linux::sys::{affinity, slice};
@@ -43,7 +41,7 @@ impl Outsiders {
         // are part of this one.
         let (own, others): (Vec<&Hold>, Vec<&Hold>) =
             holds.iter().partition(|hold| (hold.id, hold.level) == (room.hold.id, room.hold.level));
-        let groups = LazyCell::new(|| Groups::of(holds.iter().map(|hold| &hold.holder)));
+        let groups = Groups::of(holds.iter().map(|hold| &hold.holder));
         let mut found = Self(Vec::new());
         for stat in processes(&proc).iter().filter(|stat| Pid(stat.id) != Pid::own()) {
             let pid = Pid(stat.id);
@@ -61,7 +59,7 @@ impl Outsiders {
             let is_member = |hold: &&Hold| is_part(&proc, room.ledger, pid, hold, holds);
             if masks.is_empty()
                 || own.iter().any(is_member)
-                || groups.include(pid, status.uid)
+                || groups.include(&proc, pid, status.uid)
                 || others.iter().any(is_member)
             {
                 continue;
@@ -94,23 +92,21 @@ impl Outsiders {
     }
 }
 
-/// Processes of the control groups for which keepers have holds. Nothing in such a process names
-/// its hold.
-struct Groups(Vec<(u32, BTreeSet<Pid>)>);
+/// Control groups for which keepers have holds: the user of each, and its label. Nothing in a
+/// process of such a group names its hold.
+struct Groups<'a>(Vec<(u32, &'a str)>);
 
-impl Groups {
-    fn of<'a>(holders: impl Iterator<Item = &'a Holder>) -> Self {
-        let processes = |holder: &Holder| {
-            let folder = holder.label.strip_prefix(CGROUP_LABEL).filter(|_| holder.delegated)?;
-            Some((holder.uid, keeper::cgroup_processes(Path::new(folder)).into_iter().collect()))
-        };
-        Self(holders.filter_map(processes).collect())
+impl<'a> Groups<'a> {
+    fn of(holders: impl Iterator<Item = &'a Holder>) -> Self {
+        let keepers = holders.filter(|holder| holder.delegated && holder.label.starts_with(CGROUP_LABEL));
+        Self(keepers.map(|holder| (holder.uid, &*holder.label)).collect())
     }
 
     /// Returns whether a process of a user is in one of them. What a user wrote into the ledger
     /// says nothing about processes of others, except root's.
-    fn include(&self, pid: Pid, uid: u32) -> bool {
-        self.0.iter().any(|(of, processes)| [0, uid].contains(of) && processes.contains(&pid))
+    fn include(&self, proc: &Path, pid: Pid, uid: u32) -> bool {
+        let mut labels = self.0.iter().filter(|(of, _)| [0, uid].contains(of));
+        labels.any(|(_, label)| is_in_group(proc, &pid.to_string(), label))
     }
 }
 
@@ -154,30 +150,42 @@ mod tests {
 
     #[test]
     fn processes_of_a_group_that_has_a_hold_are_part_of_it() {
-        let folder = tempfile::tempdir().unwrap();
-        fs::create_dir(folder.path().join("below")).unwrap();
-        for (file, text) in [("cgroup.procs", "12\n13\n"), ("below/cgroup.procs", "20\n")] {
-            fs::write(folder.path().join(file), text).unwrap();
+        let proc = tempfile::tempdir().unwrap();
+        for (pid, group) in [(12, "/user/job"), (20, "/user/job/below"), (14, "/user/other"), (15, "/")] {
+            let folder = proc.path().join(pid.to_string());
+            fs::create_dir(&folder).unwrap();
+            fs::write(folder.join("cgroup"), format!("0::{group}\n")).unwrap();
         }
-        let of = |uid: u32, delegated: bool| {
-            let holder = Holder {
-                pid: 12,
-                start_ticks: 7,
-                uid,
-                pid_namespace: 5,
-                job: 0,
-                since: Duration::ZERO,
-                label: format!("{CGROUP_LABEL}{}", folder.path().display()),
-                delegated,
-                memory: std::collections::BTreeMap::new(),
-            };
-            Groups::of([&holder].into_iter())
+        let holder = |uid: u32, delegated: bool, folder: &str| Holder {
+            pid: 12,
+            start_ticks: 7,
+            uid,
+            pid_namespace: 5,
+            job: 0,
+            since: Duration::ZERO,
+            label: format!("{CGROUP_LABEL}{folder}"),
+            delegated,
+            memory: std::collections::BTreeMap::new(),
         };
-        let groups = of(1000, true);
-        assert!([12, 13, 20].iter().all(|&pid| groups.include(Pid(pid), 1000)));
-        assert!(!groups.include(Pid(14), 1000), "it is in no such group");
-        assert!(!groups.include(Pid(13), 1001), "another user's");
-        assert!(of(0, true).include(Pid(13), 1001), "root holds for others");
-        assert!(!of(1000, false).include(Pid(13), 1000), "a run with this label");
+        let includes = |holder: &Holder, pid: u32, uid: u32| {
+            Groups::of([holder].into_iter()).include(proc.path(), Pid(pid), uid)
+        };
+        let of = |uid, delegated| holder(uid, delegated, "/sys/fs/cgroup/user/job");
+        assert!([12, 20].iter().all(|&pid| includes(&of(1000, true), pid, 1000)));
+        assert!([14, 15, 99].iter().all(|&pid| !includes(&of(1000, true), pid, 1000)), "in no such group");
+        assert!(!includes(&of(1000, true), 12, 1001), "another user's");
+        assert!(includes(&of(0, true), 12, 1001), "root holds for others");
+        assert!(!includes(&of(1000, false), 12, 1000), "a run with this label");
+        // A label of a user names any folder, and nothing of it is read.
+        let fifo = proc.path().join("cgroup.procs");
+        rustix::fs::mknodat(
+            rustix::fs::CWD,
+            &fifo,
+            rustix::fs::FileType::Fifo,
+            rustix::fs::Mode::from_raw_mode(0o600),
+            0,
+        )
+        .unwrap();
+        assert!(!includes(&holder(1000, true, proc.path().to_str().unwrap()), 12, 1000));
     }
 }

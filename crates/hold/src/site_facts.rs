@@ -278,16 +278,18 @@ fn delegated(world: &World, view: &LedgerView, machine: &Machine) -> Option<Ledg
         holder.delegated
             && holder.uid == uid
             && mask.is_subset(cpus)
-            && (descends(&world.proc(), Pid::own(), holder) || is_in_group(world, &holder.label))
+            && (descends(&world.proc(), Pid::own(), holder)
+                || is_in_group(&world.proc(), "self", &holder.label))
     };
     let hold = holds.iter().find(around)?;
     Some(LedgerPosition { level: Level::MACHINE.inner()?, within: hold.cpus.clone() })
 }
 
-/// Returns whether this process is in the control group that a label names, or below it.
-fn is_in_group(world: &World, label: &str) -> bool {
+/// Returns whether a process (`self`, or a number) is in the control group of version 2 that a label
+/// names, or below it. The folder of the label is not opened: any user may have written the label.
+pub(crate) fn is_in_group(proc: &Path, process: &str, label: &str) -> bool {
     let Some(folder) = label.strip_prefix(CGROUP_LABEL) else { return false };
-    let groups = std::fs::read_to_string(world.proc().join("self/cgroup")).unwrap_or_default();
+    let groups = std::fs::read_to_string(proc.join(process).join("cgroup")).unwrap_or_default();
     let Some(own) = groups.lines().find_map(|line| line.strip_prefix("0::/")) else { return false };
     let ancestors = Path::new(own).ancestors().filter(|group| !group.as_os_str().is_empty());
     ancestors.into_iter().any(|group| Path::new(folder).ends_with(group))

@@ -401,7 +401,10 @@ fn commands_are_resolved_as_exec_does() {
     rustix::fs::mknodat(rustix::fs::CWD, &fifo, rustix::fs::FileType::Fifo, 0o755.into(), 0).unwrap();
     files.put("b/loop", "", 0o755);
     symlink("loop", files.0.path().join("a/loop")).unwrap();
-    let search: OsString = format!("/nowhere:{}:{}", files.dir("a"), files.dir("b")).into();
+    // A folder that cannot be examined is passed over.
+    symlink("gone", files.0.path().join("gone")).unwrap();
+    let search: OsString =
+        format!("/nowhere:{}:{}:{}", files.dir("gone"), files.dir("a"), files.dir("b")).into();
     let find = |command: &str| {
         let (command, search) = (OsStr::new(command), Some(&*search));
         let (resolved, found) = (resolve(command, search), Program::find(command, search));

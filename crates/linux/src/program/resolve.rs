@@ -2,8 +2,10 @@
 //!
 //! As execvp(3): a word with a slash is a path. Any other is searched in the directories of `PATH`,
 //! an empty one being the current directory. A file that may not be executed is skipped as long as
-//! another directory may have the program. The search ends at a file that cannot be examined for
-//! another reason, such as a lack of memory: a program of the same name must not take its place.
+//! another directory may have the program, and so is a directory that cannot be examined, such as
+//! one of a file system that is gone: shells pass over it too. The search ends at a file that cannot
+//! be examined for another reason, such as a lack of memory: a program of the same name must not
+//! take its place.
 
 use rustix::fs::{Access, FileType, Stat};
 use rustix::io::Errno;
@@ -94,10 +96,15 @@ pub(super) fn search<T>(
             Ok(seen) => return Ok((path, seen)),
             Err(ResolveError::NoSuchFile { .. }) => {}
             Err(error) if error.is_passed_over() => obstacle = obstacle.or(Some(error)),
+            Err(_) if !can_be_examined(dir) => {}
             Err(error) => return Err(error),
         }
     }
     Err(obstacle.unwrap_or_else(not_found))
+}
+
+fn can_be_examined(dir: &[u8]) -> bool {
+    rustix::fs::stat(Path::new(OsStr::from_bytes(dir))).is_ok()
 }
 
 /// Checks whether exec would accept this file, and returns its known properties. The file is not
