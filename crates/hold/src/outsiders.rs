@@ -1,7 +1,7 @@
 //! Programs outside of all holds to which a hold yields: their threads that want to compute.
 //!
 //! Unit: a thread that is on a CPU or ready for one. A program that is part of any hold does not
-//! count: its run waits in the queue if it wants more. Neither do programs of users who were not
+//! count: its run waits in the queue if it wants more. Neither do programs of users that were not
 //! named, wherever they compute, nor threads that want only what others leave (`SCHED_IDLE`). A
 //! thread that waits for the quota of its control group counts: the kernel shows it as ready.
 //! [`trimtab_core::resize::outsiders`] counts the cores that these threads lack.

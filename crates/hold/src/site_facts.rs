@@ -241,7 +241,7 @@ pub struct LedgerPosition {
 }
 
 impl LedgerPosition {
-    /// Returns the position of a process for which nobody holds cores.
+    /// Returns the position of a process for which no run and no keeper holds cores.
     pub(crate) fn outside(machine: &Machine) -> Self {
         Self { level: Level::MACHINE, within: machine.cpus() }
     }
@@ -285,8 +285,9 @@ fn delegated(world: &World, view: &LedgerView, machine: &Machine) -> Option<Ledg
     Some(LedgerPosition { level: Level::MACHINE.inner()?, within: hold.cpus.clone() })
 }
 
-/// Returns whether a process (`self`, or a number) is in the control group of version 2 that a label
-/// names, or below it. The folder of the label is not opened: any user may have written the label.
+/// Returns whether a process (`self`, or a number) is in the control group of version 2 that a
+/// label names, or below it. The folder of the label is not opened: any user may have written the
+/// label.
 pub(crate) fn is_in_group(proc: &Path, process: &str, label: &str) -> bool {
     let Some(folder) = label.strip_prefix(CGROUP_LABEL) else { return false };
     let groups = std::fs::read_to_string(proc.join(process).join("cgroup")).unwrap_or_default();

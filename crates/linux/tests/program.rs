@@ -69,7 +69,7 @@ struct Parts {
 }
 
 impl Parts {
-    /// Returns the offset of what is written next.
+    /// Returns the offset of the next bytes.
     fn next(&self) -> usize {
         self.start + self.body.bytes.len()
     }

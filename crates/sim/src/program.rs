@@ -73,7 +73,7 @@ pub enum Body {
         work: Span,
         /// Time between two regions in which all threads sleep; `None`: none.
         pause: Option<Span>,
-        /// Number of the hold in whose budget the process is; `None`: each team has all threads.
+        /// Number of the hold with the process's budget; `None`: each team has all threads.
         hold: Option<u32>,
     },
     /// Computes until all other programs are over, and waits for no thread.

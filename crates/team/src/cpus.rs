@@ -57,7 +57,7 @@ pub(crate) struct CpuReader(*const AtomicU32);
 
 /// Number of no CPU.
 pub(crate) const NO_CPU: u32 = u32::MAX;
-/// What is read if the kernel updates no word.
+/// Value that is read if the kernel updates no word.
 static UNKNOWN: AtomicU32 = AtomicU32::new(NO_CPU);
 
 impl CpuReader {

@@ -220,7 +220,7 @@ fn tags(page: &mut Page, status: &Status, figures: &[(ProgramId, Option<ProgramF
     );
 }
 
-/// Returns the labels of a tag: what is tagged, by which requester.
+/// Returns the labels of a tag: the tagged object, and its requester.
 fn labels(tag: &TagStatus) -> String {
     let by = tag.by.to_string();
     let group = tag.group.as_deref();

@@ -110,7 +110,7 @@ impl KeptTags {
     /// Removes the file: the tags are not meant to come back.
     pub(super) fn remove(&mut self) {
         self.written = None;
-        // A file that does not exist is what is wanted.
+        // A file that does not exist need not be removed.
         let _ = fs::remove_file(&self.path);
     }
 

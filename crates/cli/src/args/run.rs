@@ -306,7 +306,7 @@ pub struct RunOnly {
     /// users compute there. Without it, yield-to in site.toml counts, or else runs. A run inside
     /// another hold yields to no such program. Of no use where holds are enforced, since the kernel
     /// keeps other programs off held cores there.
-    #[arg(long, value_name = "WHO", hide_short_help = true, help_heading = PLACEMENT)]
+    #[arg(long, value_name = "USERS", hide_short_help = true, help_heading = PLACEMENT)]
     pub yield_to: Option<YieldTo>,
     /// Be one of the ranks that --ranks starts.
     #[arg(long, hide = true, requires = "ranks")]

@@ -443,7 +443,7 @@ fn crowded(summary: &ProgramSummary, table: &ThreadTable, settings: &Settings) -
     for (node, groups) in scopes {
         let masks = groups.iter().fold(CpuSet::new(), |union, (room, _)| union.union(room));
         let count: usize = groups.iter().map(|(_, members)| members.len()).sum();
-        // Their own masks, not what is left of larger ones.
+        // Their own masks, not the rest of larger ones.
         let single = |(_, members): &(&CpuSet, Vec<usize>)| {
             members.iter().all(|&i| table.is_single(table.threads[i].home))
         };

@@ -31,8 +31,8 @@ const RELIANT_FILES: [&str; 7] =
 ///
 /// - scikit-learn's search for neighbours gives each thread a heap, which that thread fills with
 ///   the highest distance; the heaps of all requested threads are read afterwards
-///   (`ArgKmin._parallel_on_Y_parallel_init` in 1.7): those of missing threads are never filled. In
-///   1.1 it is one module, [`NEIGHBOURS_MODULE`].
+///   (`ArgKmin._parallel_on_Y_parallel_init`, read in 1.9): those of missing threads are never
+///   filled. In 1.1 it is one module, [`NEIGHBOURS_MODULE`].
 const RELIANT_FOLDERS: [&str; 1] = ["sklearn/metrics/_pairwise_distances_reduction"];
 
 /// Beginning of the path of scikit-learn 1.1's search for neighbours, from its package on.
@@ -42,7 +42,7 @@ const NEIGHBOURS_MODULE: (&str, &str) = ("sklearn/metrics", "_pairwise_distances
 /// paths.
 ///
 /// - scikit-learn's boosting on histograms and its losses divide each of their regions by a loop of
-///   OpenMP, also where the loop goes over numbers of threads (scikit-learn 1.7).
+///   OpenMP, also where the loop goes over numbers of threads (read in scikit-learn 1.9).
 const FREE_FOLDERS: [&str; 2] = ["sklearn/ensemble/_hist_gradient_boosting", "sklearn/_loss"];
 
 /// Returns the use that a library makes of its number of threads.

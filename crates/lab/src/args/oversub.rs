@@ -56,7 +56,7 @@ pub struct OversubArgs {
     ///
     /// Each schedule is one case more for bt, cg, ep, ft, mg and sp, with floating threads and the
     /// runtime's own wait policy. The programs are those that take their schedule from
-    /// OMP_SCHEDULE; the baseline is the usual program, whose loops are static.
+    /// OMP_SCHEDULE; the baseline is the usual program with static loops.
     #[arg(long, value_name = "LIST", value_delimiter = ',')]
     pub schedules: Vec<LoopSchedule>,
     /// Also run the reference programs of the NAS Parallel Benchmarks in DIR (cg.W.x, ...), of MPI

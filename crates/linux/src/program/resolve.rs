@@ -3,9 +3,9 @@
 //! As execvp(3): a word with a slash is a path. Any other is searched in the directories of `PATH`,
 //! an empty one being the current directory. A file that may not be executed is skipped as long as
 //! another directory may have the program, and so is a directory that cannot be examined, such as
-//! one of a file system that is gone: shells pass over it too. The search ends at a file that cannot
-//! be examined for another reason, such as a lack of memory: a program of the same name must not
-//! take its place.
+//! one of a file system that is gone: shells pass over it too. The search ends at a file that
+//! cannot be examined for another reason, such as a lack of memory: a program of the same name must
+//! not take its place.
 
 use rustix::fs::{Access, FileType, Stat};
 use rustix::io::Errno;

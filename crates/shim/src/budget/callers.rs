@@ -1,4 +1,4 @@
-//! Recognition of the libraries whose teams a budget bounds more, or not at all.
+//! Recognition of libraries with teams that a budget bounds more than others, or not at all.
 
 use crate::objects;
 use std::ops::ControlFlow;

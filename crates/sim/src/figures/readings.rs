@@ -20,7 +20,7 @@ use trimtab_core::time::Span;
 const IMPROVING: &str = "seed 002, improving performance";
 const REDUCING: &str = "seed 002, reducing variation";
 
-/// Runs of a cell whose threads begin where the table says.
+/// Runs of a cell with threads that begin where the table says.
 const FIXED_START_RUNS: u32 = 3;
 /// Two workloads that gain most from their placement, one that gains nothing, and three between.
 const WORKLOADS: [&str; 6] = ["micro 64M", "micro 128M", "cg", "ep", "milc", "mixed"];

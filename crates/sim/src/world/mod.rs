@@ -21,8 +21,8 @@
 //! - `spawn`: programs start, threads start and end.
 //! - `running`: threads on and off CPUs.
 //! - `waiting`: phases, barriers, sleep.
-//! - `regions`: regions of processes with teams, whose sizes the budgets of holds (`budgets`)
-//!   bound.
+//! - `regions`: regions of processes with teams. The budgets of holds (`budgets`) bound the sizes
+//!   of these teams.
 //! - `control`: actions of a host or a scenario on a running world.
 //! - `view`: the view of a world from outside.
 

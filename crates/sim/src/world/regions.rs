@@ -25,7 +25,7 @@ pub(super) struct Regions {
 }
 
 impl<P: Progress> World<P> {
-    /// Starts the regions of a process whose threads were born asleep.
+    /// Starts the regions of a process; its threads were born asleep.
     pub(super) fn start_regions(&mut self, program: usize, regions: u32) {
         self.agenda[program].regions.left = regions.max(1);
         self.resume_regions(program);

@@ -43,20 +43,41 @@ fn order() -> ReserveOptions<'static> {
     }
 }
 
+/// A launch of this process that asks for one core, with a ledger of its own.
+struct OneCoreLaunch {
+    _folder: tempfile::TempDir,
+    world: World,
+    /// CPUs of this process.
+    mask: CpuSet,
+    request: LaunchRequest,
+    facts: LaunchFacts,
+    ledger: Ledger,
+    /// This process as a holder.
+    own: Holder,
+}
+
+impl OneCoreLaunch {
+    fn new() -> Self {
+        let folder = tempfile::tempdir().unwrap();
+        let mut world = World::default().with_variable(LEDGER, &folder.path().to_string_lossy());
+        world.root = Path::new("/").to_owned();
+        let mask = affinity::get(None).unwrap();
+        let (_, last) = mask.ranges().last().copied().unwrap();
+        let options = Options { cores: Some("1".parse().unwrap()), ..Options::default() };
+        let request = LaunchRequest::merge(Sources { options, ..Sources::default() }).unwrap();
+        let mut facts = LaunchFacts::idle(parse_synthetic(&format!("core:{}", last.0 + 1)).unwrap());
+        facts.bounds.allowed = mask.clone();
+        facts.pid = std::process::id();
+        let ledger = Ledger::open(&location(&world).unwrap()).unwrap();
+        let table = ProcessTable::at(Path::new("/proc"));
+        let own = table.this_process(0, Duration::from_secs(1), "kept").unwrap();
+        Self { _folder: folder, world, mask, request, facts, ledger, own }
+    }
+}
+
 #[test]
 fn a_process_for_which_a_keeper_holds_all_cpus_takes_some_of_these_and_others_take_none() {
-    let folder = tempfile::tempdir().unwrap();
-    let mut world = World::default().with_variable(LEDGER, &folder.path().to_string_lossy());
-    world.root = Path::new("/").to_owned();
-    let mask = affinity::get(None).unwrap();
-    let (_, last) = mask.ranges().last().copied().unwrap();
-    let options = Options { cores: Some("1".parse().unwrap()), ..Options::default() };
-    let request = LaunchRequest::merge(Sources { options, ..Sources::default() }).unwrap();
-    let mut facts = LaunchFacts::idle(parse_synthetic(&format!("core:{}", last.0 + 1)).unwrap());
-    facts.bounds.allowed = mask.clone();
-    facts.pid = std::process::id();
-    let ledger = Ledger::open(&location(&world).unwrap()).unwrap();
-    let own = ProcessTable::at(Path::new("/proc")).this_process(0, Duration::from_secs(1), "kept").unwrap();
+    let OneCoreLaunch { _folder, world, mask, request, facts, ledger, own } = OneCoreLaunch::new();
     let reserve = || reserve(&world, &request, &mut facts.clone(), &order(), &mut None);
     for delegated in [true, false] {
         let keeper = Holder { delegated, ..own.clone() };
@@ -72,19 +93,9 @@ fn a_process_for_which_a_keeper_holds_all_cpus_takes_some_of_these_and_others_ta
 
 #[test]
 fn a_position_that_is_assumed_is_found_by_the_second_attempt_where_all_cpus_are_held() {
-    let folder = tempfile::tempdir().unwrap();
-    let mut world = World::default().with_variable(LEDGER, &folder.path().to_string_lossy());
-    world.root = Path::new("/").to_owned();
-    let mask = affinity::get(None).unwrap();
-    let (_, last) = mask.ranges().last().copied().unwrap();
-    let options = Options { cores: Some("1".parse().unwrap()), ..Options::default() };
-    let request = LaunchRequest::merge(Sources { options, ..Sources::default() }).unwrap();
-    let mut facts = LaunchFacts::idle(parse_synthetic(&format!("core:{}", last.0 + 1)).unwrap());
-    facts.pid = std::process::id();
+    let OneCoreLaunch { _folder, world, mask, request, mut facts, ledger, own } = OneCoreLaunch::new();
     // The limits as they were read before a keeper set the mask of this process.
     facts.bounds.allowed = facts.machine.cpus();
-    let ledger = Ledger::open(&location(&world).unwrap()).unwrap();
-    let own = ProcessTable::at(Path::new("/proc")).this_process(0, Duration::from_secs(1), "kept").unwrap();
     for delegated in [true, false] {
         let keeper = Holder { delegated, ..own.clone() };
         let _held = ledger.take(Level::MACHINE, &mask, Mode::Exclusive, &keeper).unwrap();

@@ -15,7 +15,7 @@ const VALGRIND: &str = "valgrind";
 /// Events that perf counts: of user mode, as cachegrind simulates it. `cache-misses` means the
 /// last-level cache on Intel only.
 const EVENTS: &str = "instructions:u,cache-misses:u";
-/// Ways and bytes a line of a simulated cache whose size was given.
+/// Ways and bytes a line of a simulated cache of a given size.
 const CACHE_SHAPE: &str = ",16,64";
 
 /// A source of counts that works here.

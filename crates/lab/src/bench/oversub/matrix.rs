@@ -224,7 +224,7 @@ impl OversubPlanner<'_> {
         }
     }
 
-    /// Notes a reference program whose runtime is not among these: it has no other.
+    /// Notes a reference program that runs with none of these runtimes: it has one only.
     fn unnamed(&mut self, program: Program, runtimes: &[Runtime]) {
         let Program::Npb(kernel) = program else { return };
         match self.tools.references.runtime(kernel) {

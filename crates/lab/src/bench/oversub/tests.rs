@@ -147,7 +147,7 @@ fn a_pair_of_two_runtimes_does_not_depend_on_the_runtimes_asked_for() {
     assert_eq!(company(first), Some(("lu".to_owned(), Runtime::Libgomp)));
 }
 
-/// Makes a 64-bit program for x86-64 that needs one library, for those who read its tables only.
+/// Makes a 64-bit program for x86-64 that needs one library. Only its tables can be read.
 fn program_that_needs(library: &str) -> Vec<u8> {
     let names = format!("\0{library}\0");
     let (dynamic, strings) = (0x40 + 2 * 0x38, 0x40 + 2 * 0x38 + 4 * 16);
