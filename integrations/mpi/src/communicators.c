@@ -13,6 +13,9 @@ enum { CALLS_USUAL = 16 };
 enum { MS_USUAL = 5 };
 /* Teams of a process at a time: each has some hundred KiB for each rank. */
 enum { TEAMS_MAX = 64 };
+/* Collectives of a communicator of which each is timed; later ones are timed one of so many, since a look at the clock takes a tenth of a
+ * short collective. */
+enum { TIMED_ALL = 64, TIMED_ONE_OF = 8 };
 /* Time for the ranks of a communicator to find each other. */
 #define GATHER_NS 20000000000ull
 /* Letters of the name of a team. */
@@ -210,16 +213,24 @@ uint64_t now_ns(void) {
     return (uint64_t)now.tv_sec * 1000000000 + (uint64_t)now.tv_nsec;
 }
 
+/* The part that this thread remembers, or NULL. */
+static struct part *near(MPI_Comm comm) {
+    size_t at = near_place(comm);
+    if (near_parts.freed != atomic_load_explicit(&communicators_freed, memory_order_acquire)) return NULL;
+    return near_parts.at[at].comm == comm ? near_parts.at[at].part : NULL;
+}
+
 struct part *part_slow(MPI_Comm comm) {
-    struct part *part = found(comm);
+    struct part *part = near(comm);
     timed.part = NULL;
+    if (!part) part = found(comm);
     if (part && part->by == BY_UNDECIDED) {
         part->calls++;
         if (worth(part)) decide(part);
     }
     if (part && part->by == BY_TEAM) return part;
     if (part) part->by_mpi++;
-    if (part && part->by == BY_UNDECIDED) {
+    if (part && part->by == BY_UNDECIDED && after_ms && (part->calls <= TIMED_ALL || part->calls % TIMED_ONE_OF == 0)) {
         timed.part = part;
         timed.from = now_ns();
     }
@@ -227,7 +238,8 @@ struct part *part_slow(MPI_Comm comm) {
 }
 
 void part_returned(void) {
-    timed.part->ns += now_ns() - timed.from;
+    uint64_t ns = now_ns() - timed.from;
+    timed.part->ns += timed.part->calls <= TIMED_ALL ? ns : TIMED_ONE_OF * ns;
     timed.part = NULL;
 }
 
