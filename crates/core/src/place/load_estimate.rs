@@ -81,7 +81,8 @@ impl RunnableTasks {
     /// use trimtab_core::place::{RunnableTask, RunnableTasks};
     /// use trimtab_core::{ids::OsCpu, time::Span};
     ///
-    /// let task = |used| RunnableTask { cpu: OsCpu(0), used: Span::from_ms(used), life: Span::from_ms(1000) };
+    /// let life = Span::from_ms(1000);
+    /// let task = |used| RunnableTask { cpu: OsCpu(0), used: Span::from_ms(used), life };
     /// let tasks = RunnableTasks { found: vec![task(900), task(20)], cut: false };
     /// assert_eq!(tasks.computing(), 1);
     /// ```
