@@ -34,7 +34,7 @@ impl<'a> RunningSearch<'a> {
         Self { proc, rest: &processes.youngest_first, threads: None, found: RunnableTasks::default() }
     }
 
-    /// Searches until `wanted` tasks that compute are known, as long as `may_go_on` agrees, which is
+    /// Searches until `wanted` tasks that compute are known, as long as `may_go_on` agrees: it is
     /// called before each task. Returns all that were found until now. The search counts as cut
     /// until all processes are examined.
     pub fn go_on(&mut self, wanted: usize, mut may_go_on: impl FnMut() -> bool) -> &RunnableTasks {
