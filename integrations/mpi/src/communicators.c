@@ -1,5 +1,6 @@
 /* Which communicators have teams. A communicator gets its team once its collectives have taken MPI as long as making a team takes
- * (TRIMTAB_MPI_AFTER), so that it never costs a program more than that again. All ranks agree on it through MPI. A rank that waits in a team calls MPI's progress, so that messages under way reach ranks that are not in the collective yet. */
+ * (TRIMTAB_MPI_AFTER), so that a short program does not pay for one. All ranks agree on it through MPI. A rank that waits in a team calls MPI's
+ * progress, so that messages under way reach ranks that are not in the collective yet. */
 #include "trimtab_mpi.h"
 #include <fcntl.h>
 #include <pthread.h>
@@ -13,8 +14,8 @@ enum { CALLS_USUAL = 16 };
 enum { MS_USUAL = 5 };
 /* Teams of a process at a time: each has some hundred KiB for each rank. */
 enum { TEAMS_MAX = 64 };
-/* Collectives of a communicator of which each is timed; later ones are timed one of so many, since a look at the clock takes a tenth of a
- * short collective. */
+/* Collectives of a communicator of which each is timed. Of later ones one of so many is, since a look at the clock takes a tenth of a short
+ * collective. */
 enum { TIMED_ALL = 64, TIMED_ONE_OF = 8 };
 /* Time for the ranks of a communicator to find each other. */
 #define GATHER_NS 20000000000ull
@@ -52,6 +53,8 @@ static void leave(struct part *part) {
 static int forget(MPI_Comm comm, int keyval, void *value, void *extra) {
     struct part *part = value, **at = &parts;
     (void)comm, (void)keyval, (void)extra;
+    /* The program's error handler may have jumped out of a timed call. */
+    if (timed.part == part) timed.part = NULL;
     pthread_mutex_lock(&lock);
     while (*at && *at != part) at = &(*at)->next;
     if (*at) *at = part->next;
@@ -207,7 +210,7 @@ static int worth(struct part *part) {
     return PMPI_Allreduce(&part->ns, &most, 1, MPI_UINT64_T, MPI_MAX, part->comm) == MPI_SUCCESS && most / 1000000 >= (uint64_t)after_ms;
 }
 
-uint64_t now_ns(void) {
+static uint64_t now_ns(void) {
     struct timespec now;
     clock_gettime(CLOCK_MONOTONIC, &now);
     return (uint64_t)now.tv_sec * 1000000000 + (uint64_t)now.tv_nsec;
@@ -220,6 +223,12 @@ static struct part *near(MPI_Comm comm) {
     return near_parts.at[at].comm == comm ? near_parts.at[at].part : NULL;
 }
 
+/* Whether the collective of this number is timed. The golden ratio spreads those that are over all places in a loop of the program: every
+ * eighth call may always be the same short one. */
+static int is_timed(unsigned calls) {
+    return calls <= TIMED_ALL || (uint32_t)(calls * UINT32_C(2654435769)) < UINT32_MAX / TIMED_ONE_OF;
+}
+
 struct part *part_slow(MPI_Comm comm) {
     struct part *part = near(comm);
     timed.part = NULL;
@@ -230,7 +239,7 @@ struct part *part_slow(MPI_Comm comm) {
     }
     if (part && part->by == BY_TEAM) return part;
     if (part) part->by_mpi++;
-    if (part && part->by == BY_UNDECIDED && after_ms && (part->calls <= TIMED_ALL || part->calls % TIMED_ONE_OF == 0)) {
+    if (part && part->by == BY_UNDECIDED && after_ms && is_timed(part->calls)) {
         timed.part = part;
         timed.from = now_ns();
     }
@@ -260,7 +269,7 @@ static void read_after(const char *said) {
     }
 }
 
-/* MPI has begun: all ranks of the program agree whether teams are used at all, and from which collective of a communicator on. */
+/* MPI has begun: all ranks of the program agree whether teams are used at all, and when a communicator gets one. */
 void begin(void) {
     int level = MPI_THREAD_SINGLE, said[3], agreed[3];
     const char *asked = getenv("TRIMTAB_MPI");

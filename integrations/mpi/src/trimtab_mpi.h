@@ -83,11 +83,10 @@ struct timed {
     uint64_t from;     /* ns */
 };
 extern __thread struct timed timed __attribute__((tls_model("initial-exec")));
-uint64_t now_ns(void);
 /* Adds the time of the collective `timed`. */
 void part_returned(void);
 
-/* MPI has carried out a collective of this library's caller. */
+/* Called after MPI has carried out a collective. Returns its result. */
 static inline int returned(int error) {
     if (UNLIKELY(timed.part)) part_returned();
     return error;

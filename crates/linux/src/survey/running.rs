@@ -2,8 +2,8 @@
 //!
 //! Youngest process first: programs that people start come after daemons. The search ends when as
 //! many tasks that compute are found as the kernel counts runnable ones, so that on a machine where
-//! little runs it ends early. Tasks that run for a moment do not end it: they may have ended when
-//! the kernel counted. A search that has ended goes on where it ended.
+//! little runs it ends early. Tasks that run for a moment do not end it, since the kernel may not
+//! have counted them. A search that has ended goes on where it ended.
 
 use super::pins::Processes;
 use crate::process::{self, Pid, Stat, State, Tid};
