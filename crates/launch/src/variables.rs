@@ -18,21 +18,36 @@ use trimtab_core::place::{Action, Variable};
 /// assert_eq!(environment.names().collect::<Vec<_>>(), ["OMP_NUM_THREADS"]);
 /// ```
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
-pub struct Environment(BTreeMap<OsString, OsString>);
+pub struct Environment(Vec<(OsString, OsString)>); // sorted by name, and each name once
 
 /// Changes to an environment: a name and its new value, or `None` for a variable that is removed.
 pub type Changes = BTreeMap<String, Option<OsString>>;
 
 impl FromIterator<(OsString, OsString)> for Environment {
     fn from_iter<I: IntoIterator<Item = (OsString, OsString)>>(variables: I) -> Self {
-        Self(variables.into_iter().collect())
+        let mut entries: Vec<_> = variables.into_iter().collect();
+        entries.sort_by(|(left, _), (right, _)| left.cmp(right));
+        // Of entries with the same name, the last is kept.
+        entries.dedup_by(|later, earlier| {
+            let same = later.0 == earlier.0;
+            if same {
+                std::mem::swap(later, earlier);
+            }
+            same
+        });
+        Self(entries)
     }
 }
 
 impl Environment {
     /// Returns the unchanged value of a variable. [`Environment`] has an example.
     pub fn raw(&self, name: &str) -> Option<&OsStr> {
-        self.0.get(OsStr::new(name)).map(OsString::as_os_str)
+        self.position(name).ok().map(|at| self.0[at].1.as_os_str())
+    }
+
+    /// Returns the index of a variable, or the index at which it would be.
+    fn position(&self, name: &str) -> Result<usize, usize> {
+        self.0.binary_search_by(|(other, _)| other.as_os_str().cmp(OsStr::new(name)))
     }
 
     /// Returns the value of a variable that is valid text; other variables count as unset.
@@ -43,7 +58,7 @@ impl Environment {
 
     /// Returns the names of all variables with a text name. [`Environment`] has an example.
     pub fn names(&self) -> impl Iterator<Item = &str> {
-        self.0.keys().filter_map(|name| name.to_str())
+        self.0.iter().filter_map(|(name, _)| name.to_str())
     }
 
     /// Yields all variables, in the order of their names.
@@ -98,7 +113,10 @@ impl Environment {
     #[must_use]
     pub fn with(&self, name: &str, value: &str) -> Self {
         let mut variables = self.clone();
-        variables.0.insert(name.into(), value.into());
+        match variables.position(name) {
+            Ok(at) => variables.0[at].1 = value.into(),
+            Err(at) => variables.0.insert(at, (name.into(), value.into())),
+        }
         variables
     }
 
@@ -114,8 +132,7 @@ impl Environment {
     /// assert_eq!(environment.changed(&changes), ["B=2", "C=3"]);
     /// ```
     pub fn changed(&self, changes: &Changes) -> Vec<OsString> {
-        let mut all: BTreeMap<&OsStr, &OsStr> =
-            self.0.iter().map(|(name, value)| (name.as_os_str(), value.as_os_str())).collect();
+        let mut all: BTreeMap<&OsStr, &OsStr> = self.entries().collect();
         for (name, value) in changes {
             match value {
                 Some(value) => all.insert(OsStr::new(name), value),

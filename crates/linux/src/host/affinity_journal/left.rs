@@ -135,6 +135,10 @@ fn list(folder: &Folder, proc: &Path) -> Result<Vec<(Pid, StartTime)>, JournalEr
         if names > LISTED_MAX {
             break;
         }
+        // The folder may contain many files of other programs.
+        if !entry.file_name().to_bytes().starts_with(folder.stem.as_bytes()) {
+            continue;
+        }
         let Some((pid, start)) = entry.file_name().to_str().ok().and_then(|name| folder.process(name)) else {
             continue;
         };
