@@ -1,0 +1,145 @@
+//! Task iterator: the counters of all threads of a process by a few system calls, however many
+//! threads it has.
+//!
+//! Problem: `/proc` has a file for each thread, and a system call for each is most of the cost of a
+//! sample. Idea: the kernel runs a small program for each thread of a process (`iter/task`), which
+//! writes a record of 64 bytes, and one `read` returns the records of 512 threads.
+//!
+//! The program is some 35 instructions and is assembled here ([`program`]), with the places of its
+//! fields from the kernel's own description of its types ([`btf`]). Rejected: libbpf-rs, which
+//! compiles a C library and needs libelf; aya, which loads an object file that a second compiler
+//! must make, and brings a reader and writer of such files and a dozen crates.
+//!
+//! Properties: nothing is loaded before [`TaskIterator::open`] is called; everything belongs to
+//! descriptors and ends with them. The values are those of `schedstat`, `stat` and `status`: `open`
+//! compares its own record with `/proc` and refuses if they name different tasks. A record has the
+//! start time, so that a number that was used again is noticed. It needs `CAP_BPF` and
+//! `CAP_PERFMON`; the iterator takes a process since Linux 6.1.
+
+mod btf;
+mod program;
+mod record;
+mod why;
+
+pub use record::TaskRecord;
+pub use why::NotAtOnce;
+
+use crate::process::{self, Pid};
+use crate::sys::bpf;
+use btf::Btf;
+use program::Program;
+use record::RECORD_BYTES;
+use rustix::io::Errno;
+use std::collections::BTreeMap;
+use std::os::fd::OwnedFd;
+use std::path::Path;
+
+/// Size of one reading, in bytes: the size of the kernel's buffer of an iterator.
+const READING_BYTES: usize = 32 << 10;
+/// Maximal number of records of a pass. Chosen: twice the number of threads that are watched.
+const RECORDS_MAX: usize = 65_536;
+
+/// The loaded program, and a link for each process that was read.
+#[derive(Debug)]
+pub struct TaskIterator {
+    program: OwnedFd,
+    links: BTreeMap<Pid, OwnedFd>,
+    buffer: Vec<u8>,
+}
+
+impl TaskIterator {
+    /// Loads the program and tries it on this process: some milliseconds, most of them for the
+    /// kernel's description of its types. `root` is the folder that contains `proc` and `sys`.
+    ///
+    /// # Errors
+    /// [`NotAtOnce`].
+    pub fn open(root: &Path) -> Result<Self, NotAtOnce> {
+        if !cfg!(feature = "bpf") {
+            return Err(NotAtOnce::NotBuilt);
+        }
+        let program = {
+            let types = std::fs::read(root.join("sys/kernel/btf/vmlinux")).map_err(|error| {
+                NotAtOnce::NoTypes(Errno::from_io_error(&error).unwrap_or(Errno::IO))
+            })?;
+            let btf = Btf::parse(&types).ok_or(NotAtOnce::BadTypes)?;
+            Program::new(&btf).map_err(NotAtOnce::NoSuchName)?
+        };
+        let loaded = bpf::load_iterator(
+            &program.instructions,
+            program::LICENCE,
+            program::NAME,
+            program.function.0,
+        );
+        let program = loaded.map_err(|errno| match errno {
+            Errno::PERM => NotAtOnce::NotPermitted,
+            Errno::NOSYS => NotAtOnce::NoCall,
+            errno => NotAtOnce::Refused(errno),
+        })?;
+        let mut iterator = Self { program, links: BTreeMap::new(), buffer: Vec::new() };
+        iterator.try_on_self(&root.join("proc"))?;
+        Ok(iterator)
+    }
+
+    fn try_on_self(&mut self, proc: &Path) -> Result<(), NotAtOnce> {
+        let own = Pid::own();
+        let stat = process::stat(proc, own).map_err(|_| NotAtOnce::OtherNumbers)?;
+        let mut records = Vec::new();
+        let read = self.read(own, &mut records);
+        self.forget(own);
+        read.map_err(|errno| match errno {
+            Errno::INVAL => NotAtOnce::NoParameter,
+            Errno::PERM | Errno::ACCESS => NotAtOnce::NotPermitted,
+            errno => NotAtOnce::Refused(errno),
+        })?;
+        let is_own = |record: &TaskRecord| record.tid == own.main_thread() && record.start == stat.start;
+        let only = records.iter().all(|record| record.pid == own);
+        if only && records.iter().any(is_own) { Ok(()) } else { Err(NotAtOnce::OtherNumbers) }
+    }
+
+    /// Appends a record of each thread of a process. A process that has ended has none.
+    ///
+    /// # Errors
+    /// The kernel's error; records read before it stay appended.
+    pub fn read(&mut self, pid: Pid, records: &mut Vec<TaskRecord>) -> Result<(), Errno> {
+        let link = match self.links.entry(pid) {
+            std::collections::btree_map::Entry::Occupied(known) => known.into_mut(),
+            std::collections::btree_map::Entry::Vacant(new) => {
+                new.insert(bpf::link_to_process(&self.program, pid.0)?)
+            }
+        };
+        let pass = bpf::begin_pass(&*link)?;
+        self.buffer.resize(READING_BYTES, 0);
+        let mut many = 0;
+        while many < RECORDS_MAX {
+            let read = match rustix::io::read(&pass, &mut self.buffer[..]) {
+                Ok(0) => break,
+                Ok(read) => read,
+                Err(Errno::INTR | Errno::AGAIN) => continue,
+                Err(errno) => return Err(errno),
+            };
+            let before = records.len();
+            records.extend(TaskRecord::all(&self.buffer[..read]));
+            many += records.len() - before;
+            // The kernel gives whole records. A reading that is not made of them is not understood.
+            if (records.len() - before) * RECORD_BYTES != read {
+                return Err(Errno::BADMSG);
+            }
+        }
+        Ok(())
+    }
+
+    /// Closes the link of a process.
+    pub fn forget(&mut self, pid: Pid) {
+        self.links.remove(&pid);
+    }
+
+    /// Closes the links of all processes but these.
+    pub fn retain(&mut self, mut keep: impl FnMut(Pid) -> bool) {
+        self.links.retain(|pid, _| keep(*pid));
+    }
+
+    /// Returns the number of open descriptors.
+    pub fn descriptors(&self) -> usize {
+        1 + self.links.len()
+    }
+}
