@@ -120,12 +120,15 @@ impl<'a> Btf<'a> {
     /// Returns whether the text at this place is the name.
     fn is_named(&self, at: u32, name: &str) -> bool {
         let text = usize::try_from(at).ok().and_then(|at| self.strings.get(at..));
-        text.is_some_and(|text| text.strip_prefix(name.as_bytes()).is_some_and(|rest| rest.first() == Some(&0)))
+        text.is_some_and(|text| {
+            text.strip_prefix(name.as_bytes()).is_some_and(|rest| rest.first() == Some(&0))
+        })
     }
 
     fn named(&self, kind: u32, name: &str) -> Option<TypeId> {
         let ids = (1u32..).zip(&self.starts);
-        let mut found = ids.filter_map(|(id, start)| Some((id, self.entry_at(usize::try_from(*start).ok()?)?)));
+        let mut found =
+            ids.filter_map(|(id, start)| Some((id, self.entry_at(usize::try_from(*start).ok()?)?)));
         found
             .find(|(_, entry)| entry.kind == kind && self.is_named(entry.name, name))
             .map(|(id, _)| TypeId(id))
@@ -260,7 +263,9 @@ pub(super) mod tests {
             let (types_len, strings_len) = (length(&types), length(&self.strings));
             let mut bytes = MAGIC.to_ne_bytes().to_vec();
             bytes.extend([1, 0]);
-            bytes.extend([24, 0, types_len, types_len, strings_len].iter().flat_map(|word| word.to_ne_bytes()));
+            bytes.extend(
+                [24, 0, types_len, types_len, strings_len].iter().flat_map(|word| word.to_ne_bytes()),
+            );
             bytes.extend(types);
             bytes.extend(&self.strings);
             bytes

@@ -58,18 +58,13 @@ impl TaskIterator {
             return Err(NotAtOnce::NotBuilt);
         }
         let program = {
-            let types = std::fs::read(root.join("sys/kernel/btf/vmlinux")).map_err(|error| {
-                NotAtOnce::NoTypes(Errno::from_io_error(&error).unwrap_or(Errno::IO))
-            })?;
+            let types = std::fs::read(root.join("sys/kernel/btf/vmlinux"))
+                .map_err(|error| NotAtOnce::NoTypes(Errno::from_io_error(&error).unwrap_or(Errno::IO)))?;
             let btf = Btf::parse(&types).ok_or(NotAtOnce::BadTypes)?;
             Program::new(&btf).map_err(NotAtOnce::NoSuchName)?
         };
-        let loaded = bpf::load_iterator(
-            &program.instructions,
-            program::LICENCE,
-            program::NAME,
-            program.function.0,
-        );
+        let loaded =
+            bpf::load_iterator(&program.instructions, program::LICENCE, program::NAME, program.function.0);
         let program = loaded.map_err(|errno| match errno {
             Errno::PERM => NotAtOnce::NotPermitted,
             Errno::NOSYS => NotAtOnce::NoCall,
@@ -141,5 +136,98 @@ impl TaskIterator {
     /// Returns the number of open descriptors.
     pub fn descriptors(&self) -> usize {
         1 + self.links.len()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::process::Tid;
+    use crate::skip::skipped;
+    use std::sync::{Arc, Barrier};
+    use trimtab_core::ids::OsCpu;
+
+    fn here() -> Option<TaskIterator> {
+        TaskIterator::open(Path::new("/")).map_err(|why| skipped(format_args!("{} ({why})", why.word()))).ok()
+    }
+
+    /// Runs, waits and slices of a thread, from `/proc` and without the reader of this crate.
+    fn schedstat(tid: Tid) -> [u64; 3] {
+        let text = std::fs::read_to_string(format!("/proc/self/task/{tid}/schedstat")).unwrap();
+        let words: Vec<u64> = text.split_whitespace().map(|word| word.parse().unwrap()).collect();
+        words.try_into().unwrap()
+    }
+
+    fn records(iterator: &mut TaskIterator) -> BTreeMap<Tid, TaskRecord> {
+        let mut records = Vec::new();
+        iterator.read(Pid::own(), &mut records).unwrap();
+        assert!(records.iter().all(|record| record.pid == Pid::own()));
+        records.into_iter().map(|record| (record.tid, record)).collect()
+    }
+
+    #[test]
+    fn records_of_a_hundred_sleeping_threads_equal_proc() {
+        let Some(mut iterator) = here() else { return };
+        let (ready, end) = (Arc::new(Barrier::new(101)), Arc::new(Barrier::new(101)));
+        let (tell, told) = std::sync::mpsc::channel();
+        let threads: Vec<_> = (0..100)
+            .map(|_| {
+                let (ready, end, tell) = (ready.clone(), end.clone(), tell.clone());
+                std::thread::spawn(move || {
+                    tell.send(Tid(rustix::thread::gettid().as_raw_nonzero().get().unsigned_abs())).unwrap();
+                    ready.wait();
+                    end.wait();
+                })
+            })
+            .collect();
+        ready.wait();
+        let tids: Vec<Tid> = told.iter().take(100).collect();
+        // A thread that was read twice with the same counters, before and after the pass, slept.
+        let mut same = 0;
+        for _ in 0..1_000 {
+            let before: Vec<_> = tids.iter().map(|tid| schedstat(*tid)).collect();
+            let records = records(&mut iterator);
+            same = 0;
+            for (tid, before) in tids.iter().zip(before) {
+                let record = records[tid];
+                let stat = process::thread_stat(Path::new("/proc"), Pid::own(), *tid).unwrap();
+                let read = [record.run.0, record.wait.0, record.slices];
+                assert!(read.iter().zip(before).all(|(now, before)| *now >= before), "{read:?} {before:?}");
+                assert_eq!(record.start, stat.start);
+                if schedstat(*tid) == before {
+                    assert_eq!(read, before);
+                    assert_eq!(Some(record.cpu), stat.last_cpu);
+                    assert_eq!(record.ready, stat.state == crate::process::State::Running);
+                    same += 1;
+                }
+            }
+            if same == 100 {
+                break;
+            }
+        }
+        assert_eq!(same, 100, "all sleep in the end");
+        end.wait();
+        threads.into_iter().for_each(|thread| thread.join().unwrap());
+        let left = records(&mut iterator);
+        assert!(tids.iter().all(|tid| !left.contains_key(tid) || left[tid].start.0 > 0));
+        assert!(OsCpu(0) <= left.values().next().unwrap().cpu);
+    }
+
+    #[test]
+    fn a_process_that_has_ended_has_no_records() {
+        let Some(mut iterator) = here() else { return };
+        let mut child = std::process::Command::new("sleep").arg("1000").spawn().unwrap();
+        let pid = Pid(child.id());
+        let mut records = Vec::new();
+        iterator.read(pid, &mut records).unwrap();
+        assert_eq!(records.iter().map(|record| record.tid).collect::<Vec<_>>(), [pid.main_thread()]);
+        child.kill().unwrap();
+        child.wait().unwrap();
+        records.clear();
+        iterator.read(pid, &mut records).unwrap();
+        assert!(records.iter().all(|record| record.pid != pid), "{records:?}");
+        assert_eq!(iterator.descriptors(), 2);
+        iterator.retain(|_| false);
+        assert_eq!(iterator.descriptors(), 1);
     }
 }
