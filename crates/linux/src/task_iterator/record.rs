@@ -14,7 +14,8 @@ pub(super) const MARK: u32 = 0x5452_494d;
 /// Nanoseconds of a clock tick, the unit of [`StartTime`].
 const TICK_NS: u64 = 1_000_000_000 / crate::process::TICKS_PER_SECOND;
 /// States that `/proc` does not show as `R`: the states of `TASK_REPORT`, `TASK_RTLOCK_WAIT` and
-/// `TASK_FROZEN` (the kernel's `include/linux/sched.h`). A task without any of them runs or is ready.
+/// `TASK_FROZEN` (the kernel's `include/linux/sched.h`). A task without any of them runs or is
+/// ready.
 const NOT_READY: u32 = 0x7f | 0x1000 | 0x8000;
 
 /// Distances of the values from the start of a record, in bytes.
