@@ -120,8 +120,7 @@ fn call<T>(command: c_int, attr: &T) -> Result<OwnedFd, Errno> {
 ///
 /// # Errors
 /// `EPERM` without `CAP_BPF` and `CAP_PERFMON`; `EACCES` or `EINVAL` if the kernel finds the
-/// program
-/// unsound or has no such iterator; `ENOSYS` on a kernel without the call.
+/// program unsound or has no such iterator; `ENOSYS` on a kernel without the call.
 pub fn load_iterator(
     program: &[Instruction],
     licence: &CStr,
