@@ -19,7 +19,7 @@ use trimtab_core::sampling_budget::CLOSE_SAMPLES;
 use trimtab_core::set::CpuSet;
 use trimtab_core::telemetry::run_summary::{CloseSample, SwitchCounts};
 use trimtab_core::time::{Moment, Span};
-use trimtab_linux::host::{Live, LiveError, Restored};
+use trimtab_linux::host::{Live, LiveError, ReadAtOnce, Restored};
 use trimtab_linux::perf::{Choice, Missing, Why};
 
 /// Age of the run at the next close sample, in per cent of its present age.
@@ -52,6 +52,8 @@ pub struct MonitoredHost {
     counts: bool,
     /// Gets notices of the counters in use, and of page migrations after threads.
     narrator: Arc<dyn Narrator>,
+    /// Whether threads are read all at once, as last told.
+    at_once: ReadAtOnce,
     pause: Option<Pause>,
 }
 
@@ -88,6 +90,7 @@ impl MonitoredHost {
             respected: None,
             counts: false,
             narrator: Arc::new(Silent),
+            at_once: ReadAtOnce::NotNeeded,
             pause: None,
         }
     }
@@ -123,6 +126,23 @@ impl MonitoredHost {
                 self.narrator.warning(&format!("counters: {}{but}, not {rung}: {why}", standing.rung));
             }
             None => self.narrator.detail(&format!("counters: {}{but}", standing.rung)),
+        }
+    }
+
+    /// Reports once how the threads of large processes are read.
+    fn tell_at_once(&mut self) {
+        let now = self.live.at_once();
+        if std::mem::replace(&mut self.at_once, now) == now {
+            return;
+        }
+        match now {
+            ReadAtOnce::NotNeeded | ReadAtOnce::Opening => {}
+            ReadAtOnce::Open => {
+                self.narrator.detail("threads of large processes are read all at once, inside the kernel");
+            }
+            ReadAtOnce::Refused(why) => {
+                self.narrator.detail(&format!("threads are read one by one, which costs more: {why}"));
+            }
         }
     }
 
@@ -215,6 +235,7 @@ impl Host for MonitoredHost {
         let counted = Wanted { counts: wanted.counts || self.counts, ..wanted.clone() };
         let mut sample = self.live.observe(&counted)?;
         self.tell_counting(&sample);
+        self.tell_at_once();
         tell_memory(&sample, &*self.narrator);
         if let Some((began, due)) = &mut self.closely
             && began.elapsed() >= *due

@@ -123,6 +123,11 @@ impl TaskIterator {
         Ok(())
     }
 
+    /// Returns whether a descriptor is open for a process.
+    pub fn has_link(&self, pid: Pid) -> bool {
+        self.links.contains_key(&pid)
+    }
+
     /// Closes the link of a process.
     pub fn forget(&mut self, pid: Pid) {
         self.links.remove(&pid);
