@@ -171,3 +171,36 @@ fn without_the_capability_files_serve_and_the_reason_is_told() {
     let line = text.lines().find_map(|line| line.strip_prefix('@'));
     assert_eq!(line, Some("not-permitted: 31 read, 31 with sleeps"), "{text}");
 }
+
+/// Starts a thread of the worker with this number. `None` if another task took it first.
+fn reborn(worker: &mut Worker, tid: Tid) -> Option<()> {
+    std::fs::write("/proc/sys/kernel/ns_last_pid", (tid.0 - 1).to_string()).ok()?;
+    (worker.threads(1) == [tid]).then_some(())
+}
+
+#[test]
+fn a_number_that_is_used_again_is_another_thread() {
+    let mut worker = need!(Worker::start(), NO_COMPILER);
+    let tids = worker.threads(30);
+    let Some((mut live, mut seen)) = open(&worker) else { return };
+    let old = *tids.last().unwrap();
+    let known = seen.id(old);
+    let mut born = None;
+    for _ in 0..50 {
+        assert_eq!(worker.ask("end"), "0");
+        born = reborn(&mut worker, old);
+        if born.is_some() {
+            break;
+        }
+    }
+    need!(born, "no number can be chosen for a new thread, or other tasks took it each time");
+    eventually("the new thread is known under its own number", || {
+        seen.look(&mut live);
+        seen.tids().contains(&old.0) && seen.id(old) != known
+    });
+    assert!(seen.gone.contains(&known), "the earlier thread has ended");
+    let read = seen.last.threads.iter().find(|read| read.id == seen.id(old));
+    let schedstat = std::fs::read_to_string(format!("/proc/{}/task/{old}/schedstat", worker.pid())).unwrap();
+    let run: u64 = schedstat.split(' ').next().unwrap().parse().unwrap();
+    assert!(read.is_none_or(|read| read.run.0 <= run), "its counters are its own");
+}
