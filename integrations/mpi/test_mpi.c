@@ -5,6 +5,7 @@
  *     test_mpi sends               a large message under way during a barrier
  *     test_mpi errors              invalid arguments, user operators, intercommunicators
  *     test_mpi many                many communicators
+ *     test_mpi late                a rank that comes 5 ms after the others to 20 barriers
  *     test_mpi early               ranks that finalize as soon as they may
  *     test_mpi dies                a rank is killed while the others wait in a collective
  *     test_mpi serialized          threads that call one after the other
@@ -434,6 +435,13 @@ static void many(void) {
     }
 }
 
+static void late(void) {
+    for (int i = 0; i < 20; i++) {
+        if (world_rank == 0) usleep(5000);
+        OK(MPI_Barrier(MPI_COMM_WORLD));
+    }
+}
+
 static void early(void) {
     int value = world_rank, sum = -1;
     for (int i = 0; i < 4; i++) OK(MPI_Barrier(MPI_COMM_WORLD));
@@ -534,6 +542,7 @@ int main(int count, char **words) {
     else if (!strcmp(what, "sends")) sends();
     else if (!strcmp(what, "errors")) errors();
     else if (!strcmp(what, "many")) many();
+    else if (!strcmp(what, "late")) late();
     else if (!strcmp(what, "early")) early();
     else if (!strcmp(what, "dies")) dies();
     else if (!strcmp(what, "serialized")) threads(in_turn);

@@ -128,6 +128,19 @@ class WithTeams:
         by_team, _ = self.counts(2, "many", TRIMTAB_MPI_AFTER="3")
         self.assertGreater(by_team, 20)
 
+    def test_a_team_is_made_when_mpi_has_taken_as_long_as_that_takes(self):
+        # The others wait for the late rank for 5 ms a call. The first look is at the 16th call.
+        self.assertEqual(self.counts(2, "late", TRIMTAB_MPI_AFTER="5ms"), (5, 15))
+        self.assertEqual(self.counts(3, "late", TRIMTAB_MPI_AFTER="1000000000ms"), (0, 20))
+        self.assertEqual(self.counts(2, "late", TRIMTAB_MPI_AFTER="0ms"), (5, 15))
+
+    def test_a_time_that_cannot_be_read_is_named_and_the_usual_one_is_used(self):
+        for said in ("soon", "5s", "-3", "ms"):
+            status, output = self.start(2, "late", TRIMTAB_MPI_AFTER=said)
+            self.assertEqual(status, 0, output)
+            self.assertIn(f"not `{said}`: 5ms is used", output)
+            self.assertIn("rank 0: 5 by teams, 15 by MPI", output)
+
     def test_ranks_may_end_before_others_have_the_data(self):
         by_team, _ = self.counts(3, "early")
         self.assertGreater(by_team, 2)

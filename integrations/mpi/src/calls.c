@@ -12,12 +12,12 @@
             int error = carried;                                   \
             if (error != LEFT_TO_MPI) return error;                \
         }                                                          \
-        return NAME(PMPI_##name) arguments;                        \
+        return returned(NAME(PMPI_##name) arguments);              \
     }
 
 EXPORT int MPI_Barrier(MPI_Comm comm) {
     struct part *part = part_of(comm);
-    if (!part) return PMPI_Barrier(comm);
+    if (!part) return returned(PMPI_Barrier(comm));
     part->call = "MPI_Barrier";
     return wait_for_all(part);
 }

@@ -1,16 +1,22 @@
-/* Which communicators have teams. A communicator gets its team at one of its first collectives (TRIMTAB_MPI_AFTER), and all ranks agree on it
- * through MPI. A rank that waits in a team calls MPI's progress, so that messages under way reach ranks that are not in the collective yet. */
+/* Which communicators have teams. A communicator gets its team once its collectives have taken MPI as long as making a team takes
+ * (TRIMTAB_MPI_AFTER), so that a short program does not pay for one. All ranks agree on it through MPI. A rank that waits in a team calls MPI's
+ * progress, so that messages under way reach ranks that are not in the collective yet. */
 #include "trimtab_mpi.h"
 #include <fcntl.h>
 #include <pthread.h>
 #include <sys/stat.h>
+#include <time.h>
 #include <unistd.h>
 
-/* Collectives of a communicator before it gets a team, unless TRIMTAB_MPI_AFTER says another number: a team takes as long to make as a
- * thousand short calls. */
-enum { AFTER_USUAL = 16 };
+/* Collectives of a communicator before the ranks first look at their time. They look again at each doubling. */
+enum { CALLS_USUAL = 16 };
+/* Time of MPI in a communicator's collectives from which it gets a team, in ms: making one takes 3 to 11 ms. */
+enum { MS_USUAL = 5 };
 /* Teams of a process at a time: each has some hundred KiB for each rank. */
 enum { TEAMS_MAX = 64 };
+/* Collectives of a communicator of which each is timed. Of later ones one of so many is, since a look at the clock takes a tenth of a short
+ * collective. */
+enum { TIMED_ALL = 64, TIMED_ONE_OF = 8 };
 /* Time for the ranks of a communicator to find each other. */
 #define GATHER_NS 20000000000ull
 /* Letters of the name of a team. */
@@ -20,7 +26,9 @@ int teams_on;
 atomic_ulong communicators_freed;
 __thread struct near_parts near_parts;
 
-static int after = AFTER_USUAL;
+/* What TRIMTAB_MPI_AFTER says, agreed by all ranks: a number of collectives, or a time with `ms`. */
+static int after_calls = CALLS_USUAL, after_ms = MS_USUAL;
+__thread struct timed timed;
 static int key = MPI_KEYVAL_INVALID;
 /* Whether any thread may call a collective: then the team's rank is the process, and otherwise the thread. */
 static int threads;
@@ -45,6 +53,8 @@ static void leave(struct part *part) {
 static int forget(MPI_Comm comm, int keyval, void *value, void *extra) {
     struct part *part = value, **at = &parts;
     (void)comm, (void)keyval, (void)extra;
+    /* The program's error handler may have jumped out of a timed call. */
+    if (timed.part == part) timed.part = NULL;
     pthread_mutex_lock(&lock);
     while (*at && *at != part) at = &(*at)->next;
     if (*at) *at = part->next;
@@ -188,18 +198,81 @@ static void decide(struct part *part) {
     if (part->by != BY_TEAM) team_more(-1);
 }
 
+/* Whether MPI has taken so long in the collectives of a communicator, at any rank, that a team is worth its making. All ranks get the same
+ * answer at the same call. */
+static int worth(struct part *part) {
+    unsigned calls = part->calls, first = (unsigned)after_calls;
+    uint64_t most = 0;
+    if (after_ms == 0) return calls >= first;
+    /* At the first look, and whenever the number of calls has doubled. */
+    while (calls > first && calls % 2 == 0) calls /= 2;
+    if (calls != first) return 0;
+    return PMPI_Allreduce(&part->ns, &most, 1, MPI_UINT64_T, MPI_MAX, part->comm) == MPI_SUCCESS && most / 1000000 >= (uint64_t)after_ms;
+}
+
+static uint64_t now_ns(void) {
+    struct timespec now;
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    return (uint64_t)now.tv_sec * 1000000000 + (uint64_t)now.tv_nsec;
+}
+
+/* The part that this thread remembers, or NULL. */
+static struct part *near(MPI_Comm comm) {
+    size_t at = near_place(comm);
+    if (near_parts.freed != atomic_load_explicit(&communicators_freed, memory_order_acquire)) return NULL;
+    return near_parts.at[at].comm == comm ? near_parts.at[at].part : NULL;
+}
+
+/* Whether the collective of this number is timed. The golden ratio spreads those that are over all places in a loop of the program: every
+ * eighth call may always be the same short one. */
+static int is_timed(unsigned calls) {
+    return calls <= TIMED_ALL || (uint32_t)(calls * UINT32_C(2654435769)) < UINT32_MAX / TIMED_ONE_OF;
+}
+
 struct part *part_slow(MPI_Comm comm) {
-    struct part *part = found(comm);
-    if (part && part->by == BY_UNDECIDED && ++part->calls >= after) decide(part);
+    struct part *part = near(comm);
+    timed.part = NULL;
+    if (!part) part = found(comm);
+    if (part && part->by == BY_UNDECIDED) {
+        part->calls++;
+        if (worth(part)) decide(part);
+    }
     if (part && part->by == BY_TEAM) return part;
     if (part) part->by_mpi++;
+    if (part && part->by == BY_UNDECIDED && after_ms && is_timed(part->calls)) {
+        timed.part = part;
+        timed.from = now_ns();
+    }
     return NULL;
 }
 
-/* MPI has begun: all ranks of the program agree whether teams are used at all, and from which collective of a communicator on. */
+void part_returned(void) {
+    uint64_t ns = now_ns() - timed.from;
+    timed.part->ns += timed.part->calls <= TIMED_ALL ? ns : TIMED_ONE_OF * ns;
+    timed.part = NULL;
+}
+
+/* Reads TRIMTAB_MPI_AFTER: `100` are collectives, `20ms` are a time in them. */
+static void read_after(const char *said) {
+    char *rest;
+    long number = said ? strtol(said, &rest, 10) : 0;
+    if (!said) return;
+    if (rest == said || number < 0 || number > 1000000000 || (*rest && strcmp(rest, "ms"))) {
+        fprintf(stderr, "trimtab: TRIMTAB_MPI_AFTER is a number of collectives (100) or a time (20ms), not `%s`: %dms is used\n", said, MS_USUAL);
+        return;
+    }
+    if (*rest) {
+        after_ms = (int)number;
+    } else {
+        after_calls = (int)number;
+        after_ms = 0;
+    }
+}
+
+/* MPI has begun: all ranks of the program agree whether teams are used at all, and when a communicator gets one. */
 void begin(void) {
-    int level = MPI_THREAD_SINGLE, said[2], agreed[2];
-    const char *asked = getenv("TRIMTAB_MPI"), *number = getenv("TRIMTAB_MPI_AFTER");
+    int level = MPI_THREAD_SINGLE, said[3], agreed[3];
+    const char *asked = getenv("TRIMTAB_MPI");
     /* One function of MPI for this may call another one. */
     if (own != MPI_COMM_NULL) return;
     PMPI_Query_thread(&level);
@@ -207,10 +280,13 @@ void begin(void) {
     said[0] = !(asked && !strcmp(asked, "off"));
     if (said[0] && PMPI_Comm_create_keyval(MPI_COMM_NULL_COPY_FN, forget, &key, NULL) != MPI_SUCCESS) said[0] = 0;
     if (said[0] && PMPI_Comm_dup(MPI_COMM_SELF, &own) != MPI_SUCCESS) said[0] = 0;
-    /* The minimum of both: the greatest `after` is the least of its negatives. */
-    said[1] = number ? -atoi(number) : -AFTER_USUAL;
-    if (PMPI_Allreduce(said, agreed, 2, MPI_INT, MPI_MIN, MPI_COMM_WORLD) != MPI_SUCCESS) return;
-    after = -agreed[1];
+    read_after(getenv("TRIMTAB_MPI_AFTER"));
+    /* The minimum of all: the greatest number is the least of its negatives. */
+    said[1] = -after_calls;
+    said[2] = -after_ms;
+    if (PMPI_Allreduce(said, agreed, 3, MPI_INT, MPI_MIN, MPI_COMM_WORLD) != MPI_SUCCESS) return;
+    after_calls = -agreed[1];
+    after_ms = -agreed[2];
     teams_on = agreed[0];
 }
 

@@ -45,7 +45,8 @@ struct part {
     MPI_Comm comm;
     enum by by;
     int rank, size;
-    int calls;                     /* collectives so far, the same at all ranks */
+    unsigned calls;                /* collectives until it is decided, the same at all ranks */
+    uint64_t ns;                   /* time of MPI in these, at this rank */
     trimtab_rank team;             /* if by == BY_TEAM */
     const char *call;              /* the function that was called last, for messages */
     unsigned long by_team, by_mpi; /* collectives that either carried out */
@@ -75,6 +76,21 @@ static inline size_t near_place(MPI_Comm comm) {
 }
 
 struct part *part_slow(MPI_Comm comm);
+
+/* The collective of an undecided communicator that MPI carries out now in this thread, and when it began. */
+struct timed {
+    struct part *part; /* NULL if there is none */
+    uint64_t from;     /* ns */
+};
+extern __thread struct timed timed __attribute__((tls_model("initial-exec")));
+/* Adds the time of the collective `timed`. */
+void part_returned(void);
+
+/* Called after MPI has carried out a collective. Returns its result. */
+static inline int returned(int error) {
+    if (UNLIKELY(timed.part)) part_returned();
+    return error;
+}
 
 /* The part of a communicator whose collectives a team carries out, or NULL. Every collective of MPI that is taken over begins with it. */
 static inline struct part *part_of(MPI_Comm comm) {

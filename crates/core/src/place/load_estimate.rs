@@ -76,7 +76,17 @@ pub struct RunnableTasks {
 
 impl RunnableTasks {
     /// Returns the number of tasks that have computed for most of their life.
-    fn computing(&self) -> usize {
+    ///
+    /// ```
+    /// use trimtab_core::place::{RunnableTask, RunnableTasks};
+    /// use trimtab_core::{ids::OsCpu, time::Span};
+    ///
+    /// let life = Span::from_ms(1000);
+    /// let task = |used| RunnableTask { cpu: OsCpu(0), used: Span::from_ms(used), life };
+    /// let tasks = RunnableTasks { found: vec![task(900), task(20)], cut: false };
+    /// assert_eq!(tasks.computing(), 1);
+    /// ```
+    pub fn computing(&self) -> usize {
         self.found.iter().filter(|task| computes(task)).count()
     }
 

@@ -40,7 +40,11 @@ fn all_threads_and_children_are_bound_and_the_hold_ends_with_the_process() {
     let row = &ps["holds"][0];
     assert_eq!((&row["pid"], &row["delegated"]), (&target.pid().into(), &true.into()), "{ps}");
     assert!(row["command"].as_str().unwrap().contains("import threading"), "{ps}");
-    assert!(ps["escaped"].as_array().unwrap().is_empty() && ps["violators"].as_array().unwrap().is_empty());
+    assert_eq!(
+        (ps["escaped"].as_array().unwrap().len(), ps["violators"].as_array().unwrap().len()),
+        (0, 0),
+        "{ps}"
+    );
     // Nothing else gets the core, and the other one is free.
     sandbox.run(&format!("-c 1 --cpus {b}")).arg("true").ends().fails(124, &["held by other"]);
     sandbox.run(&format!("-c 1 --cpus {a}")).arg("true").ends().ok();

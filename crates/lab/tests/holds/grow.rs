@@ -189,6 +189,8 @@ fn a_run_that_cannot_see_the_programs_of_others_says_so() {
     // Inside another hold a run yields to none of them, and a rule of the site changes nothing.
     let inside = |options: &str| {
         let inner = format!("$T run --survey none {options} true");
+        // A grower ends a moment after its run.
+        eventually("the hold before has ended", || held(&sandbox).is_empty());
         sandbox.run("-c 2").sh(&inner).ends()
     };
     inside("-c 1 --grow --yield-to=all").warns(&["--yield-to: no cores are given back", "another hold"]);

@@ -1,8 +1,9 @@
 //! Search for the tasks that are on a CPU or ready, within a bound of time.
 //!
 //! Youngest process first: programs that people start come after daemons. The search ends when as
-//! many tasks are found as the kernel counts, so that on a machine where little runs it ends early.
-//! One that was cut goes on where it ended.
+//! many tasks that compute are found as the kernel counts runnable ones, so that on a machine where
+//! little runs it ends early. Tasks that run for a moment do not end it, since the kernel may not
+//! have counted them. A search that has ended goes on where it ended.
 
 use super::pins::Processes;
 use crate::process::{self, Pid, Stat, State, Tid};
@@ -33,22 +34,18 @@ impl<'a> RunningSearch<'a> {
         Self { proc, rest: &processes.youngest_first, threads: None, found: RunnableTasks::default() }
     }
 
-    /// Searches until `wanted` tasks are known, as long as `may_go_on` agrees, which is called
-    /// before each task. Returns all that were found until now. Once a search was cut, some of them
-    /// may have ended: it counts as cut until all processes are examined.
+    /// Searches until `wanted` tasks that compute are known, as long as `may_go_on` agrees: it is
+    /// called before each task. Returns all that were found until now. The search counts as cut
+    /// until all processes are examined.
     pub fn go_on(&mut self, wanted: usize, mut may_go_on: impl FnMut() -> bool) -> &RunnableTasks {
         let (now, own) = (super::since_boot(), Pid::own());
-        while self.found.found.len() < wanted && !self.is_at_end() {
-            if !may_go_on() {
-                self.found.cut = true;
-                break;
-            }
+        while self.found.computing() < wanted && !self.is_at_end() && may_go_on() {
             match self.next_thread() {
                 Some((pid, tid)) => self.examine_thread(pid, tid, now),
                 None => self.examine_process(own, now),
             }
         }
-        self.found.cut &= !self.is_at_end();
+        self.found.cut = !self.is_at_end();
         &self.found
     }
 
@@ -100,6 +97,7 @@ fn runnable(stat: &Stat, now: Duration) -> Option<RunnableTask> {
 mod tests {
     use super::*;
     use std::process::{Command, Stdio};
+    use trimtab_core::place::{LoadEvidence, load_estimate};
 
     #[test]
     fn a_task_that_computes_is_found_and_the_search_ends_there() {
@@ -107,16 +105,16 @@ mod tests {
             Command::new("sh").args(["-c", "while :; do :; done"]).stdin(Stdio::null()).spawn().unwrap();
         let (begin, proc) = (std::time::Instant::now(), Path::new("/proc"));
         let found = loop {
-            // The youngest process is the shell; it is runnable all the time.
+            // The youngest process is the shell. It counts once it has lived for a moment.
             let processes = Processes::list(proc).unwrap();
             let found = RunningSearch::new(proc, &processes).go_on(1, || true).clone();
-            if !found.found.is_empty() || begin.elapsed() > Duration::from_secs(20) {
+            if found.computing() > 0 || begin.elapsed() > Duration::from_secs(20) {
                 break found;
             }
         };
         spin.kill().unwrap();
         spin.wait().unwrap();
-        assert_eq!((found.found.len(), found.cut), (1, false));
+        assert_eq!((found.computing(), found.cut), (1, true), "older processes were not examined");
     }
 
     #[test]
@@ -182,7 +180,27 @@ mod tests {
         let mut search = RunningSearch::new(root.path(), &processes);
         assert_eq!(search.go_on(1, || true).found.len(), 1, "no more are wanted");
         assert_eq!(search.go_on(2, || true).found.len(), 2);
-        assert!(!search.go_on(3, || true).cut);
+        // The second thread of the last process is left.
+        assert!(search.go_on(3, || true).cut);
+        assert!(!search.go_on(usize::MAX, || true).cut);
+    }
+
+    #[test]
+    fn a_task_that_runs_for_a_moment_does_not_end_the_search_before_one_that_computes() {
+        let root = tempfile::tempdir().unwrap();
+        computes(root.path(), 4_000_010);
+        let momentary = root.path().join("4000030");
+        fs::create_dir_all(&momentary).unwrap();
+        let stat = fs::read_to_string(root.path().join("4000010/task/4000010/stat")).unwrap();
+        let mut fields: Vec<&str> = stat.split_whitespace().collect();
+        // The time in user code and in the kernel, and the number of threads.
+        (fields[13], fields[14], fields[19]) = ("0", "0", "1");
+        fs::write(momentary.join("stat"), fields.join(" ")).unwrap();
+        let processes = Processes::list(root.path()).unwrap();
+        // The kernel counted one task, since the younger one had ended before.
+        let found = RunningSearch::new(root.path(), &processes).go_on(1, || true).clone();
+        let estimate = load_estimate(LoadEvidence::Tasks(found), 1);
+        assert_eq!(estimate.busy.into_values().filter(|&busy| busy > 0).count(), 1);
     }
 
     #[test]
