@@ -71,9 +71,9 @@ impl Parts {
         (affinity, Surroundings { table, constraints, sampler, news })
     }
 
-    /// Reads the large processes with many requested threads at once.
+    /// Begins a sample: reads the large processes with many requested threads at once.
     pub(super) fn read_at_once(&mut self, table: &ThreadTable, wanted: &Wanted) {
-        if !self.at_once {
+        if !self.sampler.begin() || !self.at_once {
             return;
         }
         let is_read = |id: ThreadId| {
@@ -86,7 +86,7 @@ impl Parts {
             if process.threads.len() >= enough
                 && process.threads.values().filter(|id| is_read(**id)).take(enough).count() == enough
             {
-                large.push(*pid);
+                large.push((*pid, process.threads.len()));
             }
         }
         self.sampler.read_at_once(&large);

@@ -18,6 +18,9 @@ const ENTRY_BYTES: usize = 12;
 const MEMBER_BYTES: usize = 12;
 /// Depth to which types are followed. Chosen: the kernel's own types need three.
 const DEPTH_MAX: u32 = 16;
+/// Maximal number of members that are looked at for one field. Chosen: the kernel's largest
+/// structures have some hundreds.
+const MEMBERS_MAX: u32 = 65_536;
 
 /// Kinds of types.
 const INT: u32 = 1;
@@ -160,9 +163,9 @@ impl<'a> Btf<'a> {
     /// it, as in `se.sum_exec_runtime`.
     pub(super) fn field(&self, of: TypeId, path: &str) -> Option<Field> {
         let mut entry = self.bare(of)?;
-        let mut offset = 0u32;
+        let (mut offset, mut left) = (0u32, MEMBERS_MAX);
         for name in path.split('.') {
-            let (place, member) = self.member(&entry, name, DEPTH_MAX)?;
+            let (place, member) = self.member(&entry, name, DEPTH_MAX, &mut left)?;
             offset = offset.checked_add(place)?;
             entry = self.bare(member)?;
         }
@@ -175,11 +178,13 @@ impl<'a> Btf<'a> {
     }
 
     /// Returns place and type of a member, which may be inside a member without a name.
-    fn member(&self, of: &Entry, name: &str, depth: u32) -> Option<(u32, TypeId)> {
+    /// `left` is the number of members that may still be looked at.
+    fn member(&self, of: &Entry, name: &str, depth: u32, left: &mut u32) -> Option<(u32, TypeId)> {
         if !matches!(of.kind, STRUCT | UNION) || depth == 0 {
             return None;
         }
         for number in 0..of.members {
+            *left = left.checked_sub(1)?;
             let at = of.rest.checked_add(number.checked_mul(MEMBER_BYTES)?)?;
             let (text, id, place) =
                 (word(self.types, at)?, TypeId(word(self.types, at + 4)?), word(self.types, at + 8)?);
@@ -190,7 +195,7 @@ impl<'a> Btf<'a> {
             }
             if self.is_named(text, "")
                 && let Some(inner) = self.bare(id)
-                && let Some((inside, id)) = self.member(&inner, name, depth - 1)
+                && let Some((inside, id)) = self.member(&inner, name, depth - 1, left)
             {
                 return Some(((bits / 8).checked_add(inside)?, id));
             }
@@ -329,6 +334,12 @@ pub(super) mod tests {
         let btf = Btf::parse(&bytes).unwrap();
         let s = btf.structure("s").unwrap();
         assert_eq!((btf.field(s, "x"), btf.field(s, "y"), btf.field(TypeId(0), "x")), (None, None, None));
+        // Thirty members of its own type: 30^16 ways lead through it.
+        let mut table = Writer::default();
+        table.entry("s", STRUCT, false, 8, &[("", 1, 0); 30]);
+        let bytes = table.bytes();
+        let btf = Btf::parse(&bytes).unwrap();
+        assert_eq!(btf.field(btf.structure("s").unwrap(), "x"), None);
     }
 
     #[test]

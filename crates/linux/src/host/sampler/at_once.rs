@@ -7,14 +7,15 @@
 //! for good if it cannot be opened.
 //!
 //! Properties: a record is used only in the sample that read it, and only for the thread whose
-//! number and start it has. Its descriptors count in the [`DescriptorBudget`]; without room for
-//! them the files serve.
+//! number and start it has. Its descriptors count in the [`DescriptorBudget`], and may exceed it:
+//! each saves those of 16 threads or more, which are closed when the first record comes.
 
 use crate::host::discovery::WatchedThread;
 use crate::host::procfs::{DescriptorBudget, Procfs};
 use crate::process::Pid;
 use crate::task_iterator::{NotAtOnce, TaskIterator, TaskRecord};
 use rustix::io::Errno;
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::thread::JoinHandle;
 
@@ -24,6 +25,8 @@ pub(in crate::host) const WANTED_MIN: usize = 16;
 /// A pass reads all threads of a process: it is taken if at least one in this number is wanted.
 /// Chosen: a record costs a quarter of a file.
 pub(in crate::host) const ONE_IN: usize = 4;
+/// Number of samples after which a reader is opened again, if the reason may pass.
+const REST_SAMPLES: u32 = 1_000;
 
 /// Whether threads of large processes are read all at once.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -44,7 +47,8 @@ enum Reader {
     NotNeeded,
     Opening(JoinHandle<Result<TaskIterator, NotAtOnce>>),
     Open(TaskIterator),
-    Refused(NotAtOnce),
+    /// The reason, and the number of samples since.
+    Refused(NotAtOnce, u32),
 }
 
 /// The reader, and the records of this sample.
@@ -55,11 +59,14 @@ pub(super) struct AtOnce {
     counted: usize,
     /// Records of this sample, ascending by their numbers.
     records: Vec<TaskRecord>,
+    /// Processes most of whose threads are not watched: a pass over all of them costs more than
+    /// their files.
+    too_large: BTreeSet<Pid>,
 }
 
 impl AtOnce {
     pub(super) fn new() -> Self {
-        Self { reader: Reader::NotNeeded, counted: 0, records: Vec::new() }
+        Self { reader: Reader::NotNeeded, counted: 0, records: Vec::new(), too_large: BTreeSet::new() }
     }
 
     pub(super) fn state(&self) -> ReadAtOnce {
@@ -67,29 +74,48 @@ impl AtOnce {
             Reader::NotNeeded => ReadAtOnce::NotNeeded,
             Reader::Opening(_) => ReadAtOnce::Opening,
             Reader::Open(_) => ReadAtOnce::Open,
-            Reader::Refused(why) => ReadAtOnce::Refused(*why),
+            Reader::Refused(why, _) => ReadAtOnce::Refused(*why),
         }
     }
 
-    /// Reads the records of these processes, in place of those of the sample before.
-    pub(super) fn read(&mut self, pids: &[Pid], proc: &Arc<Procfs>, budget: &DescriptorBudget) {
+    /// Begins a sample: the records of the sample before are dropped. Returns whether processes may
+    /// be read at once in this one.
+    pub(super) fn begin(&mut self) -> bool {
         self.records.clear();
-        if !pids.is_empty() {
+        match &mut self.reader {
+            Reader::Refused(why, samples) if why.may_pass() => {
+                *samples += 1;
+                if *samples >= REST_SAMPLES {
+                    self.reader = Reader::NotNeeded;
+                }
+                matches!(self.reader, Reader::NotNeeded)
+            }
+            Reader::Refused(..) => false,
+            _ => true,
+        }
+    }
+
+    /// Reads the records of these processes, each with the number of its threads that are watched.
+    pub(super) fn read(&mut self, large: &[(Pid, usize)], proc: &Arc<Procfs>, budget: &DescriptorBudget) {
+        if !large.is_empty() {
             self.open(proc, budget);
         }
-        let Self { reader: Reader::Open(iterator), counted, records } = self else { return };
+        let Self { reader: Reader::Open(iterator), counted, records, too_large } = self else { return };
         let mut fault = None;
-        for pid in pids {
+        for (pid, watched) in large.iter().filter(|(pid, _)| !too_large.contains(pid)) {
             if !iterator.has_link(*pid) {
-                if !budget.take_spare() {
-                    continue;
-                }
+                budget.count();
                 *counted += 1;
             }
+            let before = records.len();
             match iterator.read(*pid, records) {
                 // The process may have ended, and a full table of descriptors may have room later.
                 Ok(()) | Err(Errno::SRCH | Errno::NOENT | Errno::MFILE | Errno::NFILE | Errno::NOMEM) => {}
                 Err(errno) => fault = Some(errno),
+            }
+            if records.len() - before > watched.saturating_mul(ONE_IN) {
+                too_large.insert(*pid);
+                iterator.forget(*pid);
             }
         }
         records.sort_unstable_by_key(|record| record.tid);
@@ -102,26 +128,27 @@ impl AtOnce {
     /// Begins to open the reader, or finds that it is open.
     fn open(&mut self, proc: &Arc<Procfs>, budget: &DescriptorBudget) {
         self.reader = match std::mem::replace(&mut self.reader, Reader::NotNeeded) {
-            Reader::NotNeeded if !cfg!(feature = "bpf") => Reader::Refused(NotAtOnce::NotBuilt),
-            Reader::NotNeeded if !proc.shares_numbers() => Reader::Refused(NotAtOnce::OtherNumbers),
+            Reader::NotNeeded if !cfg!(feature = "bpf") => Reader::Refused(NotAtOnce::NotBuilt, 0),
+            Reader::NotNeeded if !proc.shares_numbers() => Reader::Refused(NotAtOnce::OtherNumbers, 0),
             Reader::NotNeeded => {
                 let root = proc.root().to_owned();
                 let work = std::thread::Builder::new().name("reader".to_owned());
                 match work.spawn(move || TaskIterator::open(&root)) {
                     Ok(work) => Reader::Opening(work),
-                    Err(error) => Reader::Refused(NotAtOnce::Refused(
-                        Errno::from_io_error(&error).unwrap_or(Errno::AGAIN),
-                    )),
+                    Err(error) => {
+                        let errno = Errno::from_io_error(&error).unwrap_or(Errno::AGAIN);
+                        Reader::Refused(NotAtOnce::NotNow(errno), 0)
+                    }
                 }
             }
             Reader::Opening(work) if work.is_finished() => match work.join() {
-                Ok(Ok(_)) if !budget.take_spare() => Reader::Refused(NotAtOnce::Refused(Errno::MFILE)),
                 Ok(Ok(iterator)) => {
+                    budget.count();
                     self.counted = 1;
                     Reader::Open(iterator)
                 }
-                Ok(Err(why)) => Reader::Refused(why),
-                Err(_) => Reader::Refused(NotAtOnce::BadTypes),
+                Ok(Err(why)) => Reader::Refused(why, 0),
+                Err(_) => Reader::Refused(NotAtOnce::BadTypes, 0),
             },
             reader => reader,
         };
@@ -140,12 +167,13 @@ impl AtOnce {
     }
 
     fn close(&mut self, why: NotAtOnce, budget: &DescriptorBudget) {
-        self.reader = Reader::Refused(why);
+        self.reader = Reader::Refused(why, 0);
         self.settle(budget);
     }
 
     /// Closes the link of a process that has ended or is no longer watched.
     pub(super) fn forget(&mut self, pid: Pid, budget: &DescriptorBudget) {
+        self.too_large.remove(&pid);
         if let Reader::Open(iterator) = &mut self.reader {
             iterator.forget(pid);
             self.settle(budget);
@@ -204,42 +232,74 @@ mod tests {
         assert_eq!(at_once.record(&watched(&made(1, 6, 100))), None);
     }
 
-    #[test]
-    fn descriptors_are_counted_and_given_back() {
-        let proc = Arc::new(Procfs::open(Path::new("/proc")).unwrap());
-        let budget = DescriptorBudget::of_this_process(None);
-        let mut at_once = AtOnce::new();
-        at_once.read(&[], &proc, &budget);
-        assert_eq!(at_once.state(), ReadAtOnce::NotNeeded, "nothing is opened without a large process");
+    /// Reads a process as a sample does.
+    fn sample(at_once: &mut AtOnce, large: &[(Pid, usize)], proc: &Arc<Procfs>, budget: &DescriptorBudget) {
+        if at_once.begin() {
+            at_once.read(large, proc, budget);
+        }
+    }
+
+    /// Reads this process until the reader is open or refused; returns whether it is open.
+    fn opened(at_once: &mut AtOnce, proc: &Arc<Procfs>, budget: &DescriptorBudget) -> bool {
         while matches!(at_once.state(), ReadAtOnce::NotNeeded | ReadAtOnce::Opening) {
-            at_once.read(&[Pid::own()], &proc, &budget);
+            sample(at_once, &[(Pid::own(), 1_000)], proc, budget);
             std::thread::yield_now();
         }
         if let ReadAtOnce::Refused(why) = at_once.state() {
-            assert_eq!(budget.used(), 0);
-            return skipped(format_args!("{} ({why})", why.word()));
+            skipped(format_args!("{} ({why})", why.word()));
+            return false;
         }
-        at_once.read(&[Pid::own()], &proc, &budget);
-        assert_eq!(budget.used(), 2, "the program and the link");
-        assert!(at_once.records.iter().any(|record| record.tid == Pid::own().main_thread()));
-        at_once.forget(Pid::own(), &budget);
-        assert_eq!(budget.used(), 1);
-        at_once.read(&[], &proc, &budget);
-        assert!(at_once.records.is_empty(), "records of the sample before are not used");
-        at_once.close(NotAtOnce::Refused(Errno::IO), &budget);
-        assert_eq!((budget.used(), at_once.state()), (0, ReadAtOnce::Refused(NotAtOnce::Refused(Errno::IO))));
+        true
     }
 
     #[test]
-    fn without_room_for_descriptors_files_serve() {
+    fn descriptors_are_counted_and_given_back() {
         let proc = Arc::new(Procfs::open(Path::new("/proc")).unwrap());
-        let budget = DescriptorBudget::of_this_process(Some(0));
-        let mut at_once = AtOnce::new();
-        while matches!(at_once.state(), ReadAtOnce::NotNeeded | ReadAtOnce::Opening) {
-            at_once.read(&[Pid::own()], &proc, &budget);
-            std::thread::yield_now();
+        // Files of threads may have taken the whole budget.
+        for most in [None, Some(0)] {
+            let budget = DescriptorBudget::of_this_process(most);
+            let mut at_once = AtOnce::new();
+            sample(&mut at_once, &[], &proc, &budget);
+            assert_eq!(at_once.state(), ReadAtOnce::NotNeeded, "nothing is opened without a large process");
+            if !opened(&mut at_once, &proc, &budget) {
+                return assert_eq!(budget.used(), 0);
+            }
+            sample(&mut at_once, &[(Pid::own(), 1_000)], &proc, &budget);
+            assert_eq!(budget.used(), 2, "the program and the link");
+            assert!(at_once.records.iter().any(|record| record.tid == Pid::own().main_thread()));
+            at_once.forget(Pid::own(), &budget);
+            assert_eq!(budget.used(), 1);
+            sample(&mut at_once, &[], &proc, &budget);
+            assert!(at_once.records.is_empty(), "records of the sample before are not used");
+            at_once.close(NotAtOnce::Refused(Errno::IO), &budget);
+            let refused = ReadAtOnce::Refused(NotAtOnce::Refused(Errno::IO));
+            assert_eq!((budget.used(), at_once.state()), (0, refused));
+            assert!(!(0..2 * REST_SAMPLES).any(|_| at_once.begin()), "for good");
         }
-        assert!(matches!(at_once.state(), ReadAtOnce::Refused(_)), "{:?}", at_once.state());
-        assert_eq!((budget.used(), at_once.records.len()), (0, 0));
+    }
+
+    #[test]
+    fn a_process_most_of_whose_threads_are_not_watched_is_read_by_files() {
+        let proc = Arc::new(Procfs::open(Path::new("/proc")).unwrap());
+        let budget = DescriptorBudget::of_this_process(None);
+        let mut at_once = AtOnce::new();
+        if !opened(&mut at_once, &proc, &budget) {
+            return;
+        }
+        sample(&mut at_once, &[(Pid::own(), 0)], &proc, &budget);
+        assert_eq!(budget.used(), 1, "no link is kept");
+        sample(&mut at_once, &[(Pid::own(), 0)], &proc, &budget);
+        assert!(at_once.records.is_empty());
+        at_once.forget(Pid::own(), &budget);
+        sample(&mut at_once, &[(Pid::own(), 1_000)], &proc, &budget);
+        assert!(!at_once.records.is_empty(), "its number may be another process's by now");
+    }
+
+    #[test]
+    fn a_reason_that_may_pass_is_asked_again() {
+        let mut at_once = AtOnce::new();
+        at_once.reader = Reader::Refused(NotAtOnce::NotNow(Errno::MFILE), 0);
+        let tried = (1..=REST_SAMPLES).find(|_| at_once.begin());
+        assert_eq!((tried, at_once.state()), (Some(REST_SAMPLES), ReadAtOnce::NotNeeded));
     }
 }

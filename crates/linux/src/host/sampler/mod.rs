@@ -38,6 +38,9 @@ const ASLEEP_READINGS: u32 = 64;
 /// Number of records after which a thread's name is read again; the second reading reads it too,
 /// since most threads are named at their start.
 const NAME_READINGS: u32 = 256;
+/// The same for the main thread of a process, whose name also tells that the process is another
+/// program now.
+const MAIN_NAME_READINGS: u32 = 8;
 
 /// Returns whether a thread without progress for this number of readings is checked for sleep.
 fn is_asked(still: u32, tid: Tid) -> bool {
@@ -48,8 +51,9 @@ fn is_asked(still: u32, tid: Tid) -> bool {
 }
 
 /// Returns whether the name of a thread is read beside its record of this number.
-fn is_named(records: u32, tid: Tid) -> bool {
-    records == 2 || (records > 2 && records.wrapping_add(tid.0).is_multiple_of(NAME_READINGS))
+fn is_named(records: u32, thread: &WatchedThread) -> bool {
+    let every = if thread.tid == thread.pid.main_thread() { MAIN_NAME_READINGS } else { NAME_READINGS };
+    records == 2 || (records > 2 && records.wrapping_add(thread.tid.0).is_multiple_of(every))
 }
 
 /// State of one thread between two readings.
@@ -102,14 +106,17 @@ impl Sampler {
         Self { proc, budget, source, threads, at_once, stat_file: None, text: Vec::new() }
     }
 
-    /// Reads all threads of these processes at once, for the readings of one sample. The processes
-    /// should be large; without the kernel's permission nothing is read, and [`Self::read`] reads
-    /// files.
-    pub fn read_at_once(&mut self, pids: &[Pid]) {
+    /// Begins a sample. Returns whether [`Self::read_at_once`] may read processes in it.
+    pub fn begin(&mut self) -> bool {
         // Records have the values of `schedstat`, and no mix of two sources is reported.
-        if self.counts_waiting() {
-            self.at_once.read(pids, &self.proc, &self.budget);
-        }
+        self.at_once.begin() && self.counts_waiting()
+    }
+
+    /// Reads all threads of these processes at once, for the readings of one sample, each with the
+    /// number of its threads that are watched. The processes should be large; without the kernel's
+    /// permission nothing is read, and [`Self::read`] reads files.
+    pub fn read_at_once(&mut self, large: &[(Pid, usize)]) {
+        self.at_once.read(large, &self.proc, &self.budget);
     }
 
     /// Returns whether threads of large processes are read at once.
@@ -263,10 +270,17 @@ impl Sampler {
         tracked.ready = (!tracked.ran && before.is_some()).then_some(record.ready);
         tracked.voluntary = wanted.sleeps.then_some(record.voluntary);
         tracked.records = tracked.records.saturating_add(1);
+        // The record takes the place of the files.
+        tracked.files.close(&self.budget);
         let mut stat = None;
-        if is_named(tracked.records, thread.tid) {
+        if is_named(tracked.records, thread) {
             let (proc, ids) = (self.proc.folder(), (thread.pid, thread.tid));
-            stat = tracked.files.stat_once(proc, ids)?.filter(|stat| stat.start == thread.start);
+            stat = match tracked.files.stat_once(proc, ids) {
+                Ok(stat) => stat.filter(|stat| stat.start == thread.start),
+                Err(Unread::Gone) => return Err(Unread::Gone),
+                // The counters are known, and the name is read another time.
+                Err(Unread::Trouble) => None,
+            };
         }
         let sample = ThreadSample {
             id,
@@ -305,17 +319,30 @@ impl Sampler {
 
 #[cfg(test)]
 mod tests {
+    use super::super::Interest;
     use super::*;
+    use crate::process::StartTime;
+    use trimtab_core::ids::ProgramId;
 
     #[test]
     fn names_are_read_at_the_second_record_and_then_in_turn() {
-        for tid in 1..600 {
-            let named: Vec<u32> = (1..=1_026).filter(|records| is_named(*records, Tid(tid))).collect();
+        let thread = |tid| WatchedThread {
+            program: ProgramId(0),
+            interest: Interest::Any,
+            pid: Pid(1),
+            tid: Tid(tid),
+            start: StartTime(1),
+            name: String::new(),
+        };
+        for tid in 2..600 {
+            let named: Vec<u32> = (1..=1_026).filter(|records| is_named(*records, &thread(tid))).collect();
             assert_eq!(named[0], 2, "{tid}");
             assert!((5..=6).contains(&named.len()), "{tid}: {named:?}");
         }
-        let most = (3..600).map(|at| (0..256).filter(|tid| is_named(at, Tid(*tid))).count()).max();
+        let most = (3..600).map(|at| (2..258).filter(|tid| is_named(at, &thread(*tid))).count()).max();
         assert_eq!(most, Some(1), "threads of one age are spread over the readings");
+        let main = (3..=802).filter(|records| is_named(*records, &thread(1))).count();
+        assert_eq!(main, 100, "the main thread's is read more often");
     }
 
     #[test]
