@@ -202,7 +202,9 @@ pub(crate) fn tell_at_once(told: &mut ReadAtOnce, now: ReadAtOnce, narrator: &dy
     }
     match now {
         ReadAtOnce::NotNeeded | ReadAtOnce::Opening => {}
-        ReadAtOnce::Open => narrator.detail("threads of large processes are read all at once, inside the kernel"),
+        ReadAtOnce::Open => {
+            narrator.detail("threads of large processes are read all at once, inside the kernel")
+        }
         ReadAtOnce::Refused(why) => {
             narrator.detail(&format!("threads are read one by one, which costs more: {why}"));
         }

@@ -293,7 +293,9 @@ fn huge_pages(world: &World) -> CheckResult {
 fn reading(world: &World) -> CheckResult {
     let subject = "reading threads";
     match TaskIterator::open(&world.root) {
-        Ok(_) => CheckResult::good(subject, "a balancer of this user reads those of a large process all at once"),
+        Ok(_) => {
+            CheckResult::good(subject, "a balancer of this user reads those of a large process all at once")
+        }
         Err(why) => CheckResult::note(
             subject,
             format!("one by one, so that balancing a hundred threads or more costs more CPU time: {why}"),

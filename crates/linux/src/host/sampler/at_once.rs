@@ -102,7 +102,10 @@ impl AtOnce {
         }
         let Self { reader: Reader::Open(iterator), counted, records, too_large } = self else { return };
         let mut fault = None;
-        for (pid, watched) in large.iter().filter(|(pid, _)| !too_large.contains(pid)) {
+        for (pid, watched) in large {
+            if too_large.contains(pid) {
+                continue;
+            }
             if !iterator.has_link(*pid) {
                 budget.count();
                 *counted += 1;
