@@ -19,7 +19,7 @@ use trimtab_core::sampling_budget::CLOSE_SAMPLES;
 use trimtab_core::set::CpuSet;
 use trimtab_core::telemetry::run_summary::{CloseSample, SwitchCounts};
 use trimtab_core::time::{Moment, Span};
-use trimtab_linux::host::{Live, LiveError, Restored};
+use trimtab_linux::host::{Live, LiveError, ReadAtOnce, Restored};
 use trimtab_linux::perf::{Choice, Missing, Why};
 
 /// Age of the run at the next close sample, in per cent of its present age.
@@ -52,6 +52,8 @@ pub struct MonitoredHost {
     counts: bool,
     /// Gets notices of the counters in use, and of page migrations after threads.
     narrator: Arc<dyn Narrator>,
+    /// Whether threads are read all at once, as last told.
+    at_once: ReadAtOnce,
     pause: Option<Pause>,
 }
 
@@ -88,6 +90,7 @@ impl MonitoredHost {
             respected: None,
             counts: false,
             narrator: Arc::new(Silent),
+            at_once: ReadAtOnce::NotNeeded,
             pause: None,
         }
     }
@@ -191,6 +194,23 @@ fn spent() -> Duration {
     Duration::new(u64::try_from(spent.tv_sec).unwrap_or(0), u32::try_from(spent.tv_nsec).unwrap_or(0))
 }
 
+/// Reports how the threads of large processes are read, when it changes. `told` is what was told
+/// last.
+pub(crate) fn tell_at_once(told: &mut ReadAtOnce, now: ReadAtOnce, narrator: &dyn Narrator) {
+    if std::mem::replace(told, now) == now {
+        return;
+    }
+    match now {
+        ReadAtOnce::NotNeeded | ReadAtOnce::Opening => {}
+        ReadAtOnce::Open => {
+            narrator.detail("threads of large processes are read all at once, inside the kernel")
+        }
+        ReadAtOnce::Refused(why) => {
+            narrator.detail(&format!("threads are read one by one, which costs more: {why}"));
+        }
+    }
+}
+
 /// Reports the result of a page migration after threads.
 pub(crate) fn tell_memory(sample: &Sample, narrator: &dyn Narrator) {
     for notice in &sample.notices {
@@ -215,6 +235,7 @@ impl Host for MonitoredHost {
         let counted = Wanted { counts: wanted.counts || self.counts, ..wanted.clone() };
         let mut sample = self.live.observe(&counted)?;
         self.tell_counting(&sample);
+        tell_at_once(&mut self.at_once, self.live.at_once(), &*self.narrator);
         tell_memory(&sample, &*self.narrator);
         if let Some((began, due)) = &mut self.closely
             && began.elapsed() >= *due
@@ -265,5 +286,35 @@ impl Host for MonitoredHost {
                 awake => return Ok(awake),
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::narrator::Severity;
+    use std::sync::Mutex;
+    use trimtab_linux::task_iterator::NotAtOnce;
+
+    #[derive(Debug, Default)]
+    struct Lines(Mutex<Vec<String>>);
+
+    impl Narrator for Lines {
+        fn say(&self, _: Severity, line: &str) {
+            self.0.lock().unwrap().push(line.to_owned());
+        }
+    }
+
+    #[test]
+    fn a_change_of_reading_is_told_once_and_with_its_reason() {
+        let (lines, mut told) = (Lines::default(), ReadAtOnce::NotNeeded);
+        let refused = ReadAtOnce::Refused(NotAtOnce::NotPermitted);
+        for state in [ReadAtOnce::NotNeeded, ReadAtOnce::Opening, refused, refused, ReadAtOnce::Open] {
+            tell_at_once(&mut told, state, &lines);
+        }
+        let lines = lines.0.into_inner().unwrap();
+        assert_eq!(lines.len(), 2, "{lines:?}");
+        assert!(lines[0].contains("one by one") && lines[0].contains("CAP_BPF"), "{lines:?}");
+        assert!(lines[1].contains("all at once"), "{lines:?}");
     }
 }

@@ -68,6 +68,7 @@ mod skip;
 pub mod socket;
 pub mod survey;
 pub mod sys;
+pub mod task_iterator;
 pub mod text;
 pub mod users;
 pub mod vcpus;

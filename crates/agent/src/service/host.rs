@@ -3,7 +3,7 @@
 
 use super::vm_registry::lives;
 use super::{ServiceState, SharedState, TagProgress, spent};
-use crate::monitored_host::tell_memory;
+use crate::monitored_host::{tell_at_once, tell_memory};
 use crate::narrator::Narrator;
 use crate::restoration::RestorationFaults;
 use rustix::time::ClockId;
@@ -18,7 +18,7 @@ use trimtab_core::observe::Sample;
 use trimtab_core::sampling_budget::{Pacer, SamplingBudget};
 use trimtab_core::tags::{Mark, Tag, TagId};
 use trimtab_core::time::{Moment, Span};
-use trimtab_linux::host::{Live, LiveError, Restored, Root, RootId, Watch};
+use trimtab_linux::host::{Live, LiveError, ReadAtOnce, Restored, Root, RootId, Watch};
 use trimtab_linux::process::{Pid, StartTime, Tid};
 
 /// Longest time until a change of the registry is noticed. Chosen: too short for a user to notice.
@@ -82,6 +82,8 @@ pub struct ServiceHost {
     observing_tags: BTreeSet<TagId>,
     observing: BTreeSet<RootId>,
     narrator: Arc<dyn Narrator>,
+    /// Whether threads are read all at once, as last told.
+    at_once: ReadAtOnce,
 }
 
 impl ServiceHost {
@@ -112,6 +114,7 @@ impl ServiceHost {
             observing_tags: BTreeSet::new(),
             observing: BTreeSet::new(),
             narrator,
+            at_once: ReadAtOnce::NotNeeded,
         }
     }
 
@@ -344,6 +347,7 @@ impl Host for ServiceHost {
         }
         let sample = self.live.observe(wanted)?;
         tell_memory(&sample, &*self.narrator);
+        tell_at_once(&mut self.at_once, self.live.at_once(), &*self.narrator);
         self.at = sample.at;
         Ok(sample)
     }

@@ -39,6 +39,7 @@ fn the_status_says_whether_something_should_be_changed() {
         "memory policy",
         "NUMA balancing",
         "huge pages",
+        "reading threads",
         "site and rules files",
     ] {
         subject(&findings, name);

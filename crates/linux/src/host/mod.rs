@@ -64,7 +64,7 @@ pub use discovery::{
 };
 pub use error::LiveError;
 pub use procfs::{DescriptorBudget, Procfs};
-pub use sampler::{Sampler, ThreadReading, Unread};
+pub use sampler::{ReadAtOnce, Sampler, ThreadReading, Unread};
 pub use stop::Stopper;
 
 use crate::perf::{Choice, Standing};
@@ -110,6 +110,8 @@ pub struct HostOptions {
     /// Maximal number of descriptors that are kept for threads; `None` for half of the limit of
     /// this process.
     pub descriptors: Option<usize>,
+    /// Whether threads of large processes may be read all at once, by a program inside the kernel.
+    pub at_once: bool,
     /// Events that hardware counts for threads, if a policy wants counts.
     pub counting: Choice,
     /// Limits that keep counting cheap; `None` for limits derived from its cost on this machine.
@@ -125,6 +127,7 @@ impl Default for HostOptions {
             hands_off: false,
             tags: false,
             descriptors: None,
+            at_once: true,
             counting: Choice::Auto,
             thrift: None,
         }
@@ -145,6 +148,8 @@ pub struct Facts {
     pub descriptors: usize,
     /// Whether the kernel counts the time that threads wait for a CPU.
     pub counts_waiting: bool,
+    /// Whether threads of large processes are read all at once.
+    pub at_once: ReadAtOnce,
     /// Name of the scheduler that is loaded into the kernel.
     pub scheduler: Option<String>,
     /// Reason why no journal of masks is kept any more: one warning.
@@ -220,6 +225,11 @@ impl Live {
         self.waiter.stopper()
     }
 
+    /// Returns whether threads of large processes are read all at once.
+    pub fn at_once(&self) -> ReadAtOnce {
+        self.parts.sampler.at_once()
+    }
+
     /// Returns the state of the watch besides its samples.
     pub fn facts(&self) -> Facts {
         let (discovery, parts) = (&self.discovery, &self.parts);
@@ -229,6 +239,7 @@ impl Live {
             processes: discovery.table().processes.len(),
             descriptors: parts.budget.used(),
             counts_waiting: parts.sampler.counts_waiting(),
+            at_once: parts.sampler.at_once(),
             scheduler: parts.constraints.scheduler().map(str::to_owned),
             keeper_fault: parts.affinity.journal_fault().map(str::to_owned),
             guard_fault: parts.affinity.journal().and_then(AffinityJournal::guard_fault),
@@ -381,6 +392,7 @@ impl Live {
         }
         self.parts.refresh_constraints(at, self.discovery.table());
         let known: Vec<ThreadId> = self.discovery.table().threads.keys().copied().collect();
+        self.parts.read_at_once(self.discovery.table(), wanted);
         let mut unread = self.read_threads(&known, wanted);
         self.find(at);
         let new = self.discovery.table().new_threads();

@@ -10,7 +10,7 @@ use super::counter_reader::CounterReader;
 use super::discovery::{Discovery, Interest, ProcessOrigin, ThreadListener, ThreadTable, WatchedThread};
 use super::page_migration::PageMigration;
 use super::procfs::{DescriptorBudget, Procfs};
-use super::sampler::{Sampler, Unread};
+use super::sampler::{Sampler, Unread, at_once};
 use super::{AffinityJournal, HostOptions};
 use crate::process::{Pid, Stat, Tid};
 use std::sync::Arc;
@@ -26,6 +26,8 @@ pub(super) struct Parts {
     proc: Arc<Procfs>,
     /// Whether the roots are tags.
     tags: bool,
+    /// Whether threads of large processes may be read at once.
+    at_once: bool,
     pub(super) budget: DescriptorBudget,
     pub(super) constraints: Constraints,
     pub(super) sampler: Sampler,
@@ -46,10 +48,11 @@ impl Parts {
         usable: &CpuSet,
         options: HostOptions,
     ) -> Self {
-        let HostOptions { keep: journal, bound, hands_off, tags, counting, thrift, .. } = options;
+        let HostOptions { keep: journal, bound, hands_off, tags, counting, thrift, at_once, .. } = options;
         Self {
             proc: proc.clone(),
             tags,
+            at_once,
             budget: budget.clone(),
             constraints: Constraints::new(proc.root(), usable),
             sampler: Sampler::new(proc.clone(), budget.clone()),
@@ -68,6 +71,34 @@ impl Parts {
         (affinity, Surroundings { table, constraints, sampler, news })
     }
 
+    /// Begins a sample: reads the large processes with many requested threads at once.
+    pub(super) fn read_at_once(&mut self, table: &ThreadTable, wanted: &Wanted) {
+        if !self.sampler.begin() || !self.at_once {
+            return;
+        }
+        let is_read = |id: ThreadId| {
+            let interest = table.thread(id).map(|thread| thread.interest);
+            interest.is_some_and(Interest::is_wanted) && !self.is_elsewhere(id, wanted)
+        };
+        let mut large = Vec::new();
+        for (pid, process) in &table.processes {
+            let enough = at_once::WANTED_MIN.max(process.threads.len() / at_once::ONE_IN);
+            if process.threads.len() >= enough
+                && process.threads.values().filter(|id| is_read(**id)).take(enough).count() == enough
+            {
+                large.push((*pid, process.threads.len()));
+            }
+        }
+        self.sampler.read_at_once(&large);
+    }
+
+    /// Returns whether a thread is on a CPU that is not requested.
+    fn is_elsewhere(&self, id: ThreadId, wanted: &Wanted) -> bool {
+        let Some(on) = &wanted.on else { return false };
+        let place = self.affinity.only_cpu(id).or_else(|| self.sampler.last_cpu(id));
+        place.is_some_and(|place| !on.contains(place))
+    }
+
     /// Reads one thread into the sample; returns its stat line if that was read. Skips a thread on
     /// a CPU that is not requested.
     pub(super) fn read(
@@ -76,13 +107,10 @@ impl Parts {
         thread: &WatchedThread,
         wanted: &Wanted,
     ) -> Result<Option<Stat>, Unread> {
-        let only = self.affinity.only_cpu(id);
-        let place = only.or_else(|| self.sampler.last_cpu(id));
-        if let (Some(on), Some(place)) = (&wanted.on, place)
-            && !on.contains(place)
-        {
+        if self.is_elsewhere(id, wanted) {
             return Ok(None);
         }
+        let only = self.affinity.only_cpu(id);
         let read = self.sampler.read(id, thread, only, wanted);
         let ran = self.sampler.ran(id);
         if ran {
@@ -211,11 +239,13 @@ impl ThreadListener for Parts {
     }
 
     fn process_ended(&mut self, pid: Pid) {
+        self.sampler.forget_process(pid);
         self.constraints.forget_process(pid);
         self.affinity.process_ended(pid);
     }
 
     fn process_dropped(&mut self, table: &ThreadTable, pid: Pid) {
+        self.sampler.forget_process(pid);
         self.constraints.forget_process(pid);
         self.affinity.process_dropped(pid, table);
     }

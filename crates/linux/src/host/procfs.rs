@@ -145,6 +145,11 @@ impl DescriptorBudget {
         spare && self.take()
     }
 
+    /// Counts a descriptor that saves many others, also beyond the limit.
+    pub(super) fn count(&self) {
+        self.kept().used += 1;
+    }
+
     /// Counts a kept descriptor as closed.
     pub(super) fn give_back(&self) {
         let mut kept = self.kept();

@@ -2,6 +2,7 @@
 #![allow(unsafe_code)]
 
 pub mod affinity;
+pub mod bpf;
 pub mod clock;
 pub mod entry;
 mod errno;

@@ -140,6 +140,7 @@ pub(crate) fn balance(task: &str) {
             let proc = proc.first().copied().unwrap_or(PROC);
             say(&Live::new(Path::new(proc), &[root], &usable()).unwrap_err().to_string());
         }
+        ["at-once", pid] => say(&crate::at_once::state_of(pid.parse().unwrap())),
         ["counted", pid] => say(&crate::counting::count_others(pid.parse().unwrap())),
         ["observed", pid] => {
             let (_live, seen) = watching(pid, HostOptions { hands_off: true, ..HostOptions::default() });

@@ -5,6 +5,7 @@
 #![allow(clippy::print_stdout, reason = "what another process says to its test")]
 #![allow(clippy::unwrap_used, reason = "all of it is test")]
 
+mod at_once;
 mod audits;
 mod counting;
 mod finding;

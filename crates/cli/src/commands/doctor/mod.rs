@@ -20,6 +20,7 @@ use trimtab_linux::memory::{self, Cause, SystemHugePages, system_huge_pages};
 use trimtab_linux::perf::Why;
 use trimtab_linux::process;
 use trimtab_linux::sys::mempolicy;
+use trimtab_linux::task_iterator::TaskIterator;
 
 /// Schema of the JSON document.
 pub const SCHEMA: &str = "trimtab.doctor/1";
@@ -85,6 +86,7 @@ pub fn run(world: &World, args: &DoctorArgs) -> Result<u8, Exit> {
         memory_policies(nodes),
         balancing(world, nodes),
         huge_pages(world),
+        reading(world),
         rules(world),
     ]);
     findings.extend(process_hiding(world));
@@ -284,6 +286,20 @@ fn huge_pages(world: &World) -> CheckResult {
         ),
         Ok(None) => CheckResult::note(subject, "this kernel has no transparent huge pages"),
         Err(error) => CheckResult::note(subject, error.to_string()),
+    }
+}
+
+/// Checks whether a balancer can read all threads of a large process at once.
+fn reading(world: &World) -> CheckResult {
+    let subject = "reading threads";
+    match TaskIterator::open(&world.root) {
+        Ok(_) => {
+            CheckResult::good(subject, "a balancer of this user reads those of a large process all at once")
+        }
+        Err(why) => CheckResult::note(
+            subject,
+            format!("one by one, so that balancing a hundred threads or more costs more CPU time: {why}"),
+        ),
     }
 }
 

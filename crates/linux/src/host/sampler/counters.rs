@@ -165,6 +165,17 @@ impl Files {
         Ok(Stat::parse(self.stat.read(open, || budget.take_spare(), &mut buffer)?).ok())
     }
 
+    /// The same as [`Self::stat`], and keeps no file open that was not.
+    pub(super) fn stat_once(
+        &mut self,
+        proc: BorrowedFd<'_>,
+        (pid, tid): (Pid, Tid),
+    ) -> Result<Option<Stat>, Unread> {
+        let mut buffer = [0; 1024];
+        let open = || procfs::open(proc, &format!("{pid}/task/{tid}/stat"));
+        Ok(Stat::parse(self.stat.read(open, || false, &mut buffer)?).ok())
+    }
+
     /// Returns whether the file of the counters is kept, and with it the identity of the thread.
     pub(super) fn show_identity(&self) -> bool {
         self.counters.0.is_some()

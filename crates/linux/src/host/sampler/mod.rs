@@ -2,19 +2,24 @@
 //!
 //! Each thread's counters are read through a descriptor that is kept while there is room
 //! ([`DescriptorBudget`]); values that were not requested are not read. A failed reading is the
-//! sign that a thread has ended.
+//! sign that a thread has ended. Threads of large processes are read all at once where the kernel
+//! permits it (`at_once`): a thread with a record costs no call.
 //!
 //! Counters of suspended, stopped and traced threads do not change; so have the vCPUs of a virtual
 //! machine that is paused.
 
+pub(super) mod at_once;
 pub(super) mod counters;
 
+pub use at_once::ReadAtOnce;
 pub use counters::Unread;
 
 use super::discovery::WatchedThread;
 use super::procfs::{self, DescriptorBudget, Procfs};
-use crate::process::{self, Stat, State, Tid};
+use crate::process::{self, Pid, Stat, State, Tid};
 use crate::survey::LoadSample;
+use crate::task_iterator::TaskRecord;
+use at_once::AtOnce;
 use counters::{Files, Source, ThreadCounters};
 use std::collections::BTreeMap;
 use std::os::fd::OwnedFd;
@@ -30,6 +35,12 @@ use trimtab_core::time::Span;
 /// threads spread over the readings.
 const CHECKED_READINGS: u32 = 8;
 const ASLEEP_READINGS: u32 = 64;
+/// Number of records after which a thread's name is read again; the second reading reads it too,
+/// since most threads are named at their start.
+const NAME_READINGS: u32 = 256;
+/// The same for the main thread of a process, whose name also tells that the process is another
+/// program now.
+const MAIN_NAME_READINGS: u32 = 8;
 
 /// Returns whether a thread without progress for this number of readings is checked for sleep.
 fn is_asked(still: u32, tid: Tid) -> bool {
@@ -37,6 +48,12 @@ fn is_asked(still: u32, tid: Tid) -> bool {
     still <= CHECKED_READINGS
         || (still < ASLEEP_READINGS && one_in(CHECKED_READINGS))
         || one_in(ASLEEP_READINGS)
+}
+
+/// Returns whether the name of a thread is read beside its record of this number.
+fn is_named(records: u32, thread: &WatchedThread) -> bool {
+    let every = if thread.tid == thread.pid.main_thread() { MAIN_NAME_READINGS } else { NAME_READINGS };
+    records == 2 || (records > 2 && records.wrapping_add(thread.tid.0).is_multiple_of(every))
 }
 
 /// State of one thread between two readings.
@@ -54,6 +71,8 @@ struct Tracked {
     placed: bool,
     /// Whether it ran between the last two readings.
     ran: bool,
+    /// Number of records that were read of it.
+    records: u32,
 }
 
 /// One reading of a thread.
@@ -74,6 +93,7 @@ pub struct Sampler {
     budget: DescriptorBudget,
     source: Source,
     threads: BTreeMap<ThreadId, Tracked>,
+    at_once: AtOnce,
     stat_file: Option<OwnedFd>,
     text: Vec<u8>,
 }
@@ -82,7 +102,31 @@ impl Sampler {
     /// Makes a sampler without threads.
     pub fn new(proc: Arc<Procfs>, budget: DescriptorBudget) -> Self {
         let source = Source::of(proc.folder());
-        Self { proc, budget, source, threads: BTreeMap::new(), stat_file: None, text: Vec::new() }
+        let (threads, at_once) = (BTreeMap::new(), AtOnce::new());
+        Self { proc, budget, source, threads, at_once, stat_file: None, text: Vec::new() }
+    }
+
+    /// Begins a sample. Returns whether [`Self::read_at_once`] may read processes in it.
+    pub fn begin(&mut self) -> bool {
+        // Records have the values of `schedstat`, and no mix of two sources is reported.
+        self.at_once.begin() && self.counts_waiting()
+    }
+
+    /// Reads all threads of these processes at once, for the readings of one sample, each with the
+    /// number of its threads that are watched. The processes should be large; without the kernel's
+    /// permission nothing is read, and [`Self::read`] reads files.
+    pub fn read_at_once(&mut self, large: &[(Pid, usize)]) {
+        self.at_once.read(large, &self.proc, &self.budget);
+    }
+
+    /// Returns whether threads of large processes are read at once.
+    pub fn at_once(&self) -> ReadAtOnce {
+        self.at_once.state()
+    }
+
+    /// Forgets a process that has ended or is no longer watched.
+    pub fn forget_process(&mut self, pid: Pid) {
+        self.at_once.forget(pid, &self.budget);
     }
 
     /// Returns whether the kernel counts the time that threads wait for a CPU.
@@ -141,6 +185,9 @@ impl Sampler {
         only: Option<OsCpu>,
         wanted: &Wanted,
     ) -> Result<ThreadReading, Unread> {
+        if let Some(record) = self.at_once.record(thread) {
+            return self.take_record(id, thread, &record, only, wanted);
+        }
         let (pid, tid) = (thread.pid, thread.tid);
         let tracked = self.threads.entry(id).or_default();
         tracked.ran = false;
@@ -203,6 +250,52 @@ impl Sampler {
         Ok(ThreadReading { sample, run, stat: seen_stat })
     }
 
+    /// Takes the values of a thread from its record. Its start is that of the thread, so that the
+    /// number cannot belong to another one.
+    fn take_record(
+        &mut self,
+        id: ThreadId,
+        thread: &WatchedThread,
+        record: &TaskRecord,
+        only: Option<OsCpu>,
+        wanted: &Wanted,
+    ) -> Result<ThreadReading, Unread> {
+        let now = ThreadCounters { run: record.run, wait: Some(record.wait), slices: Some(record.slices) };
+        let tracked = self.threads.entry(id).or_default();
+        let before = tracked.last.replace(now);
+        tracked.ran = before != Some(now);
+        tracked.still = if tracked.ran { 0 } else { tracked.still.saturating_add(1) };
+        tracked.cpu = Some(only.unwrap_or(record.cpu));
+        tracked.placed = true;
+        tracked.ready = (!tracked.ran && before.is_some()).then_some(record.ready);
+        tracked.voluntary = wanted.sleeps.then_some(record.voluntary);
+        tracked.records = tracked.records.saturating_add(1);
+        // The record takes the place of the files.
+        tracked.files.close(&self.budget);
+        let mut stat = None;
+        if is_named(tracked.records, thread) {
+            let (proc, ids) = (self.proc.folder(), (thread.pid, thread.tid));
+            stat = match tracked.files.stat_once(proc, ids) {
+                Ok(stat) => stat.filter(|stat| stat.start == thread.start),
+                Err(Unread::Gone) => return Err(Unread::Gone),
+                // The counters are known, and the name is read another time.
+                Err(Unread::Trouble) => None,
+            };
+        }
+        let sample = ThreadSample {
+            id,
+            run: now.run,
+            wait: now.wait,
+            slices: now.slices,
+            voluntary: tracked.voluntary,
+            cpu: tracked.cpu,
+            ready: tracked.ready,
+            counts: None,
+        };
+        let run = now.run.less(before.map_or(Span::ZERO, |before| before.run));
+        Ok(ThreadReading { sample, run, stat })
+    }
+
     /// Reads the busy time of each CPU.
     pub fn cpus(&mut self) -> Vec<CpuSample> {
         if self.stat_file.is_none() {
@@ -226,7 +319,31 @@ impl Sampler {
 
 #[cfg(test)]
 mod tests {
+    use super::super::Interest;
     use super::*;
+    use crate::process::StartTime;
+    use trimtab_core::ids::ProgramId;
+
+    #[test]
+    fn names_are_read_at_the_second_record_and_then_in_turn() {
+        let thread = |tid| WatchedThread {
+            program: ProgramId(0),
+            interest: Interest::Any,
+            pid: Pid(1),
+            tid: Tid(tid),
+            start: StartTime(1),
+            name: String::new(),
+        };
+        for tid in 2..600 {
+            let named: Vec<u32> = (1..=1_026).filter(|records| is_named(*records, &thread(tid))).collect();
+            assert_eq!(named[0], 2, "{tid}");
+            assert!((5..=6).contains(&named.len()), "{tid}: {named:?}");
+        }
+        let most = (3..600).map(|at| (2..258).filter(|tid| is_named(at, &thread(*tid))).count()).max();
+        assert_eq!(most, Some(1), "threads of one age are spread over the readings");
+        let main = (3..=802).filter(|records| is_named(*records, &thread(1))).count();
+        assert_eq!(main, 100, "the main thread's is read more often");
+    }
 
     #[test]
     fn sleeping_threads_are_read_rarely_and_in_turn() {

@@ -1,6 +1,7 @@
 /* A program to be watched. It obeys lines on standard input and answers each with a line:
  *   threads N     starts N threads that compute a little and sleep a little; answers their numbers
  *   busy N        starts N threads that compute without a pause
+ *   end           ends the thread that was started last
  *   storm N       starts N threads one after the other, each of which ends at once
  *   bind TID CPU  binds one of its threads to a CPU by itself
  *   name TEXT     renames the thread that was started last
@@ -28,13 +29,14 @@ static void compute(void) {
     sink = x;
 }
 
-struct start { int busy; volatile int tid; };
+struct start { int busy; volatile int tid, end; };
+static struct start *latest;
 
 static void *work(void *argument) {
     struct start *start = argument;
     int busy = start->busy;
     start->tid = (int)syscall(SYS_gettid);
-    for (;;) {
+    while (!start->end) {
         compute();
         if (!busy) nanosleep(&(struct timespec){0, 5000000}, NULL);
     }
@@ -53,11 +55,15 @@ int main(void) {
             for (int i = 0; i < n; i++) {
                 struct start *start = calloc(1, sizeof *start);
                 start->busy = busy;
+                latest = start;
                 if (pthread_create(&last, NULL, work, start)) return 1;
                 while (!start->tid) sched_yield();
                 printf(i ? " %d" : "%d", start->tid);
             }
             puts("");
+        } else if (!strncmp(line, "end", 3)) {
+            latest->end = 1;
+            printf("%d\n", pthread_join(last, NULL));
         } else if (sscanf(line, "storm %d", &n) == 1) {
             for (int i = 0; i < n; i++) {
                 pthread_t thread;
