@@ -297,9 +297,9 @@ mod tests {
     use trimtab_linux::task_iterator::NotAtOnce;
 
     #[derive(Debug, Default)]
-    struct Lines(Mutex<Vec<String>>);
+    struct Told(Mutex<Vec<String>>);
 
-    impl Narrator for Lines {
+    impl Narrator for Told {
         fn say(&self, _: Severity, line: &str) {
             self.0.lock().unwrap().push(line.to_owned());
         }
@@ -307,7 +307,7 @@ mod tests {
 
     #[test]
     fn a_change_of_reading_is_told_once_and_with_its_reason() {
-        let (lines, mut told) = (Lines::default(), ReadAtOnce::NotNeeded);
+        let (lines, mut told) = (Told::default(), ReadAtOnce::NotNeeded);
         let refused = ReadAtOnce::Refused(NotAtOnce::NotPermitted);
         for state in [ReadAtOnce::NotNeeded, ReadAtOnce::Opening, refused, refused, ReadAtOnce::Open] {
             tell_at_once(&mut told, state, &lines);

@@ -157,8 +157,8 @@ pub fn load_iterator(
 /// Links a program to an iterator over the threads of one process.
 ///
 /// # Errors
-/// `E2BIG` or `EINVAL` on a kernel whose iterator takes no process (before 6.1); other errors of the
-/// kernel.
+/// `E2BIG` or `EINVAL` on a kernel whose iterator takes no process (before 6.1); other errors of
+/// the kernel.
 pub fn link_to_process(program: impl AsFd, process: u32) -> Result<OwnedFd, Errno> {
     let parameter = TaskParameter { thread: 0, process, process_file: 0 };
     let attr = LinkAttr {

@@ -59,7 +59,7 @@ pub(super) struct Btf<'a> {
 
 /// Head of a type's entry.
 #[derive(Clone, Copy, Debug)]
-struct Entry {
+struct TypeEntry {
     name: u32,
     kind: u32,
     members: usize,
@@ -103,9 +103,9 @@ impl<'a> Btf<'a> {
         (at == types.len()).then_some(btf)
     }
 
-    fn entry_at(&self, at: usize) -> Option<Entry> {
+    fn entry_at(&self, at: usize) -> Option<TypeEntry> {
         let (name, info) = (word(self.types, at)?, word(self.types, at.checked_add(4)?)?);
-        Some(Entry {
+        Some(TypeEntry {
             name,
             kind: info >> 24 & 0x1f,
             members: usize::try_from(info & 0xffff).ok()?,
@@ -115,7 +115,7 @@ impl<'a> Btf<'a> {
         })
     }
 
-    fn entry(&self, id: TypeId) -> Option<Entry> {
+    fn entry(&self, id: TypeId) -> Option<TypeEntry> {
         let at = usize::try_from(id.0.checked_sub(1)?).ok()?;
         self.entry_at(usize::try_from(*self.starts.get(at)?).ok()?)
     }
@@ -148,7 +148,7 @@ impl<'a> Btf<'a> {
     }
 
     /// Follows names of types and their qualifiers to the type itself.
-    fn bare(&self, mut id: TypeId) -> Option<Entry> {
+    fn bare(&self, mut id: TypeId) -> Option<TypeEntry> {
         for _ in 0..DEPTH_MAX {
             let entry = self.entry(id)?;
             match entry.kind {
@@ -179,7 +179,7 @@ impl<'a> Btf<'a> {
 
     /// Returns place and type of a member, which may be inside a member without a name.
     /// `left` is the number of members that may still be looked at.
-    fn member(&self, of: &Entry, name: &str, depth: u32, left: &mut u32) -> Option<(u32, TypeId)> {
+    fn member(&self, of: &TypeEntry, name: &str, depth: u32, left: &mut u32) -> Option<(u32, TypeId)> {
         if !matches!(of.kind, STRUCT | UNION) || depth == 0 {
             return None;
         }
@@ -231,12 +231,12 @@ pub(super) mod tests {
 
     /// A table that is written entry by entry.
     #[derive(Default)]
-    struct Writer {
+    struct TableWriter {
         types: Vec<u32>,
         strings: Vec<u8>,
     }
 
-    impl Writer {
+    impl TableWriter {
         fn name(&mut self, name: &str) -> u32 {
             if self.strings.is_empty() {
                 self.strings.push(0);
@@ -280,7 +280,7 @@ pub(super) mod tests {
     /// Types 1 `u64`, 2 `int`, 3 `const u64` with another name, 4 `se`, 5 without a name, 6 `task`,
     /// 7 a function.
     pub(in crate::task_iterator) fn small() -> Vec<u8> {
-        let mut table = Writer::default();
+        let mut table = TableWriter::default();
         table.entry("u64", INT, false, 8, &[]);
         table.entry("int", INT, false, 4, &[]);
         table.entry("time", TYPEDEF, false, 8, &[]);
@@ -326,7 +326,7 @@ pub(super) mod tests {
 
     #[test]
     fn a_circle_of_types_ends() {
-        let mut table = Writer::default();
+        let mut table = TableWriter::default();
         table.entry("a", TYPEDEF, false, 2, &[]);
         table.entry("b", TYPEDEF, false, 1, &[]);
         table.entry("s", STRUCT, false, 8, &[("", 3, 0), ("x", 1, 0)]);
@@ -335,7 +335,7 @@ pub(super) mod tests {
         let s = btf.structure("s").unwrap();
         assert_eq!((btf.field(s, "x"), btf.field(s, "y"), btf.field(TypeId(0), "x")), (None, None, None));
         // Thirty members of its own type: 30^16 ways lead through it.
-        let mut table = Writer::default();
+        let mut table = TableWriter::default();
         table.entry("s", STRUCT, false, 8, &[("", 1, 0); 30]);
         let bytes = table.bytes();
         let btf = Btf::parse(&bytes).unwrap();

@@ -5,8 +5,8 @@
 //! sample. Idea: the kernel runs a small program for each thread of a process (`iter/task`), which
 //! writes a record of 64 bytes, and one `read` returns the records of some 500 threads.
 //!
-//! The program is some 35 instructions and is assembled here ([`program`]), with the places of its
-//! fields from the kernel's own description of its types ([`btf`]). Rejected: libbpf-rs, which
+//! The program is some 35 instructions and is assembled here (`program`), with the places of its
+//! fields from the kernel's own description of its types (`btf`). Rejected: libbpf-rs, which
 //! compiles a C library and needs libelf; aya, which loads an object file that a second compiler
 //! must make, and brings a reader and writer of such files and a dozen crates.
 //!
@@ -27,7 +27,7 @@ pub use why::NotAtOnce;
 use crate::process::{self, Pid};
 use crate::sys::bpf;
 use btf::Btf;
-use program::Program;
+use program::IteratorProgram;
 use record::RECORD_BYTES;
 use rustix::io::Errno;
 use rustix::thread::CapabilitySet;
@@ -82,7 +82,7 @@ impl TaskIterator {
                 if reason.may_pass() { reason } else { NotAtOnce::NoTypes(errno) }
             })?;
             let btf = Btf::parse(&types).ok_or(NotAtOnce::BadTypes)?;
-            Program::new(&btf).map_err(NotAtOnce::NoSuchName)?
+            IteratorProgram::new(&btf).map_err(NotAtOnce::NoSuchName)?
         };
         let load =
             || bpf::load_iterator(&program.instructions, program::LICENCE, program::NAME, program.function.0);

@@ -55,7 +55,7 @@ const VALUES: [(i16, u32, [&str; 2]); 10] = [
 
 /// A program, and the function of the kernel that it belongs to.
 #[derive(Debug)]
-pub(super) struct Program {
+pub(super) struct IteratorProgram {
     pub(super) instructions: Vec<Instruction>,
     pub(super) function: TypeId,
 }
@@ -65,7 +65,7 @@ fn step(code: u8, to: u8, from: u8, offset: i16, immediate: i32) -> Instruction 
     Instruction { code, registers, offset, immediate }
 }
 
-impl Program {
+impl IteratorProgram {
     /// Writes the program for the kernel with these types.
     ///
     /// # Errors
@@ -126,7 +126,7 @@ mod tests {
     #[test]
     fn a_kernel_without_the_iterator_is_told_apart() {
         let bytes = crate::task_iterator::btf::tests::small();
-        let missing = Program::new(&Btf::parse(&bytes).unwrap()).unwrap_err();
+        let missing = IteratorProgram::new(&Btf::parse(&bytes).unwrap()).unwrap_err();
         assert_eq!(missing, "bpf_iter_task");
     }
 
@@ -135,7 +135,7 @@ mod tests {
         let Ok(bytes) = std::fs::read("/sys/kernel/btf/vmlinux") else {
             return crate::skip::skipped("this kernel does not describe its types");
         };
-        let steps = Program::new(&Btf::parse(&bytes).unwrap()).unwrap().instructions;
+        let steps = IteratorProgram::new(&Btf::parse(&bytes).unwrap()).unwrap().instructions;
         let jump = steps.iter().position(|step| step.code == JUMP_IF_EQUAL).unwrap();
         let target = jump + 1 + usize::try_from(steps[jump].offset).unwrap();
         assert_eq!((target, steps.last().unwrap().code), (steps.len() - 2, EXIT));
