@@ -341,21 +341,6 @@ fn a_call_that_cannot_be_is_refused_before_anything_moves() {
     argument(call(Kind::Scan, &block(0), &block(3)), "scan has no blocks");
     argument(call(Kind::Allgather, &block(usize::MAX), &block(0)), "beyond all addresses");
     assert_eq!(buffer, [1; 8]);
-    // Only the root's own block may be its output in place.
-    let team = Team::new(Options::new(2)).unwrap();
-    let root = team.join(Some(0)).unwrap();
-    let mut buffer = [1_u8; 8];
-    let mut scatter = |place| {
-        let at = buffer.as_mut_ptr();
-        let gives = [Block { place: 0, count: 3 }, Block { place: 3, count: 3 }];
-        let (gives, gets): (&[Block], &[Block]) = (&gives, &[Block { place, count: 3 }]);
-        let (kind, elements, input, sync) = (Kind::Scatter, u8::TYPE, at.cast_const(), Sync::MINE);
-        let call = VariedCall { kind, elements, root: 0, input, gives, output: at, gets, sync };
-        // SAFETY: refused.
-        unsafe { root.call_varied(&call) }
-    };
-    argument(scatter(3), "overlap");
-    argument(scatter(1), "overlap");
     // Blocks that are the same, or apart in one buffer, are allowed.
     let mut buffer = [1_u8, 2, 3, 0, 0, 0];
     for (to, expected) in [(0, [1, 2, 3, 0, 0, 0]), (3, [1, 2, 3, 1, 2, 3])] {

@@ -147,6 +147,33 @@ fn a_root_that_scatters_short_blocks_waits_for_no_rank() {
     }
 }
 
+#[test]
+fn the_root_of_a_scatter_may_have_its_own_block_in_place_and_no_other() {
+    let told = threads(Options::new(2), |rank| {
+        let scatter = |buffer: &mut [u8], place: usize| {
+            let at = buffer.as_mut_ptr();
+            let gives = [Block { place: 0, count: 3 }, Block { place: 3, count: 3 }];
+            let gives: &[Block] = if rank.rank() == 0 { &gives } else { &[] };
+            let gets: &[Block] = &[Block { place, count: 3 }];
+            let (kind, elements, input, sync) = (Kind::Scatter, u8::TYPE, at.cast_const(), Sync::MINE);
+            let call = VariedCall { kind, elements, root: 0, input, gives, output: at, gets, sync };
+            // SAFETY: the blocks are within the buffer.
+            unsafe { rank.call_varied(&call) }
+        };
+        let mut buffer = [1, 2, 3, 4, 5, 6];
+        if rank.rank() == 0 {
+            for place in 1..6 {
+                let error = scatter(&mut buffer, place).unwrap_err();
+                assert!(matches!(&error, Error::Argument(text) if text.contains("overlap")), "{error}");
+            }
+        }
+        scatter(&mut buffer, 0)?;
+        assert_eq!(buffer, if rank.rank() == 0 { [1, 2, 3, 4, 5, 6] } else { [4, 5, 6, 4, 5, 6] });
+        rank.barrier()
+    });
+    assert_eq!(told, [Ok(()), Ok(())]);
+}
+
 /// Bytes of the blocks that two processes exchange: with the least size at which they are read at
 /// their location, and more than all cells hold.
 const EXCHANGED: [usize; 5] = [8 << 10, 32 << 10, 64 << 10, 100_000, 1 << 20];
@@ -286,8 +313,11 @@ fn both_sides_of_a_difference_in_size_are_named_in_this_call_or_the_next() {
                 let text = error.to_string();
                 assert!(text.contains(&format!("{}v of u32", kind.name())), "rank {me}: {what}");
                 if me < 2 {
-                    let named = |count| text.contains(&format!("a block of {count}"));
-                    assert!(named(given) && named(expected), "rank {me}: {what}");
+                    let digits =
+                        |words: &str| words.split(|at: char| !at.is_ascii_digit()).next().unwrap().parse();
+                    let named: Vec<usize> =
+                        text.split("a block of ").skip(1).map(|words| digits(words).unwrap()).collect();
+                    assert!(named.contains(&given) && named.contains(&expected), "rank {me}: {what}");
                 }
             }
         }
