@@ -59,6 +59,14 @@ fn filled(len: usize, blocks: &[Block], element: impl Fn(usize, usize) -> u16) -
     buffer
 }
 
+/// Draws whether a call is in place at some ranks, and at this one. MPI forbids that an allgather or
+/// alltoall is in place at some ranks alone.
+fn places(kind: Kind, lot: &mut Lot, own: &mut Lot) -> (bool, bool) {
+    let (some, all_alike) = (lot.below(3) == 0, lot.below(2) == 0);
+    let may_differ = matches!(kind, Kind::Allgather | Kind::Alltoall) && !all_alike;
+    (some, some && (!may_differ || own.below(2) == 0))
+}
+
 /// A varied call of random blocks, in place or not. Gathers give the same block to all.
 fn varied(rank: &Rank, lot: &mut Lot, own: &mut Lot, step: u64) {
     let (me, ranks) = (rank.rank(), rank.ranks());
@@ -66,11 +74,7 @@ fn varied(rank: &Rank, lot: &mut Lot, own: &mut Lot, step: u64) {
     let scale = lot.of(&[0, 1, 7, 60, 3000, 20_000, 50_000]);
     let root = lot.below(ranks.into()) as u32;
     let sync = lot.of(&[Sync::MINE, Sync::LOOSE, Sync::STRICT]);
-    let some_in_place = lot.below(3) == 0;
-    let all_alike = lot.below(2) == 0;
-    // Some ranks alone, which MPI forbids for these two kinds.
-    let may_differ = matches!(kind, Kind::Allgather | Kind::Alltoall) && !all_alike;
-    let in_place = some_in_place && (!may_differ || own.below(2) == 0);
+    let (some_in_place, in_place) = places(kind, lot, own);
     let at_root = me == root;
     let shares = matches!(kind, Kind::Scatter | Kind::Alltoall);
     // In place, an alltoall's two blocks of a pair have one size.
