@@ -20,8 +20,8 @@
 //! other ranks or not.
 //!
 //! **Properties.** A rank whose expected size differs from the given one is an error at all ranks,
-//! in this call or the next, and no buffer is written beyond its own rank's sizes, whatever the
-//! rows contain.
+//! in this call or at the next one in which ranks wait for each other, and no buffer is written
+//! beyond its own rank's sizes, whatever the rows contain.
 
 mod passing;
 mod row;

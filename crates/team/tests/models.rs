@@ -52,16 +52,14 @@ impl Faults for Alive {
 
 /// Runs a model in every order, with something left out of the protocol.
 fn model(broken: Broken, run: impl Fn() + Send + std::marker::Sync + 'static) {
-    model_bounded(3, broken, run);
+    model_bounded(usize::MAX, broken, run);
 }
 
-/// As [`model`], with another bound on preemptions unless one is set.
-fn model_bounded(preemptions: usize, broken: Broken, run: impl Fn() + Send + std::marker::Sync + 'static) {
+/// As [`model`], with at most this number of preemptions.
+fn model_bounded(most: usize, broken: Broken, run: impl Fn() + Send + std::marker::Sync + 'static) {
     let mut builder = loom::model::Builder::new();
     builder.max_branches = 20_000;
-    if builder.preemption_bound.is_none() {
-        builder.preemption_bound = Some(preemptions);
-    }
+    builder.preemption_bound = Some(builder.preemption_bound.unwrap_or(3).min(most));
     set_broken(broken);
     builder.check(move || {
         forget();

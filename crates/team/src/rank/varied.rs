@@ -41,7 +41,9 @@ impl Rank {
     ///
     /// # Errors
     /// As [every call](Calls#errors). A block that its giver and its receiver expect to have
-    /// different sizes is [`Error::Mismatch`] at all ranks, in this call or the next.
+    /// different sizes is [`Error::Mismatch`] at all ranks: at those that wait in this call, and at
+    /// the others at the next call in which ranks wait for each other, at the latest with the
+    /// ninth.
     pub unsafe fn call_varied(&self, call: &VariedCall<'_>) -> Result<()> {
         self.ready()?;
         call.check(self.rank(), self.ranks())?;
