@@ -415,6 +415,13 @@ impl Endpoint {
         self.waits.waiting_call.set(None);
     }
 
+    /// Counts the wait until now as one of the call that begins next, for its deadline and report.
+    pub(crate) fn waited_for_next(&self) {
+        if let Some((number, since, checked)) = self.waits.waiting_call.get() {
+            self.waits.waiting_call.set(Some((number + 1, since, checked)));
+        }
+    }
+
     /// Returns the description of the call under way.
     pub(crate) fn posted_now(&self) -> Posted {
         self.posted.get()

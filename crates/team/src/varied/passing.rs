@@ -348,10 +348,7 @@ impl Endpoint {
         let (cell, pull) = (self.area.cell_bytes(), self.buffers.pull.get());
         let layout = Layout::new(false, self.ranks(), cell, pull);
         self.tickets.owed.set(None);
-        // A wait here is one of the call that begins now, for its deadline and its report.
-        if let Some((number, since, checked)) = self.waits.waiting_call.get() {
-            self.waits.waiting_call.set(Some((number.wrapping_add(1), since, checked)));
-        }
+        self.waited_for_next();
         let rounds = layout.rounds(most);
         if rounds > 0 {
             self.skip_tickets(rounds as Ticket);
