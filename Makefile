@@ -57,7 +57,7 @@ test-torch: ## torch.distributed over teams, after installing torch and mpi4py (
 	scripts/packages build torch
 	scripts/test-python -k Torch -k communicators
 
-test-models: ## try the flags of teams in all orders that threads and memory may take: half a minute, and building
+test-models: ## try the flags of teams in all orders that threads and memory may take: a minute, and building
 	scripts/packages build
 	scripts/test-models
 

@@ -284,8 +284,11 @@ static inline int trimtab_exscan(trimtab_rank rank, const void *input, void *out
  *
  * Counts and places are in elements, places from the begin of the buffer; without places (NULL) blocks are one behind the other. Arrays have
  * a number for each rank, but one number for the input of GATHER and ALLGATHER and for the output of SCATTER. For GATHER only the root has an
- * output, for SCATTER only the root has an input: the others pass NULL. In place, each block that is given is the one that is got. All ranks
- * wait for all others. Giver and receiver of a block know its size; if they differ, all ranks get MISMATCH. */
+ * output, for SCATTER only the root has an input: the others pass NULL. In place, each block that is given is the one that is got; an
+ * allgather or alltoall may be in place at some ranks alone. Ranks wait for the data that they get. In ALLGATHER and ALLTOALL they wait for all
+ * others, in GATHER a rank with a block of more than a cell waits for the root; with a shorter one its next call does. Giver and receiver of a
+ * block know its size; if they differ, all ranks get MISMATCH: those that wait in this call, the others at the next call in which ranks wait for
+ * each other, at the latest with the ninth. */
 
 struct trimtab_varied {
     size_t size; /* of this */

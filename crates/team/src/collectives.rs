@@ -70,6 +70,7 @@ impl Endpoint {
     #[inline(always)]
     pub async fn barrier_call(&self, blocks: BlocksView) -> Result<()> {
         const BARRIER_WHAT: u64 = Kind::Barrier as u64;
+        self.pay_rounds().await?;
         let signature = self.begin(signature(BARRIER_WHAT, 0, 0), BARRIER_WHAT, 0, 0, blocks)?;
         let by = if self.is_checked() { Barrier::Dissemination } else { self.routes.barrier_by.get() };
         self.barrier(by, signature).await
@@ -84,6 +85,7 @@ impl Endpoint {
         if call.kind == Kind::Barrier {
             return self.barrier_call(blocks).await;
         }
+        self.pay_rounds().await?;
         let signature = self.begin(call.signature(), call.what(), call.count as u64, call.root, blocks)?;
         if self.is_checked() {
             // SAFETY: the caller's promise.
@@ -126,7 +128,7 @@ impl Endpoint {
             // SAFETY: no longer than a payload; all ranks have finished with the slot.
             unsafe { copy(call.input, self.area.slot(self.rank, ticket).payload(), call.bytes()) };
             self.put(ticket, signature);
-            return self.check_root(call, ticket, signature);
+            return self.check_root(call.kind, call.root, ticket, signature);
         }
         self.take(call.root, ticket, signature).await?;
         // SAFETY: the root filled that many bytes of its payload, and waits for `done` before it

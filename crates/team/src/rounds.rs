@@ -159,7 +159,7 @@ impl Endpoint {
             if !resident.own {
                 self.give(call, part.gives, ticket, inline, from, bytes, signature).await?;
                 if from == 0 && part.gives != RoundData::Nothing {
-                    self.check_root(call, ticket, signature)?;
+                    self.check_root(call.kind, call.root, ticket, signature)?;
                 }
             }
             if part.symmetric && self.routes.central.get() && !resident.all {
@@ -215,7 +215,7 @@ impl Endpoint {
             let at = if written { 0 } else { self.place_of(call, call.input) };
             resident.own = at != 0;
             self.post_buffers(ticket, [at, 0], signature).await?;
-            self.check_root(call, ticket, signature)?;
+            self.check_root(call.kind, call.root, ticket, signature)?;
         }
         if part.symmetric && self.routes.central.get() {
             self.central_barrier(signature).await?;

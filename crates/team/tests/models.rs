@@ -7,8 +7,8 @@
 //! accesses that nothing orders fail. Each property is also seen to fail when a part of the
 //! protocol is left out.
 //!
-//! The number of preemptions of threads is bounded (`LOOM_MAX_PREEMPTIONS`, 3 here unless set);
-//! without a bound these tests take hours.
+//! The number of preemptions of threads is bounded (`LOOM_MAX_PREEMPTIONS`, 3 here unless set, and 1
+//! for gathers of three ranks); without a bound these tests take hours.
 #![cfg(trimtab_model)]
 #![allow(clippy::unwrap_used, unsafe_code, reason = "tests of raw memory")]
 
@@ -23,7 +23,7 @@ use trimtab_team::flag::{Flag, reached};
 use trimtab_team::shared_layout::{Area, CELL_COUNT, Lines, SLOT_COUNT};
 use trimtab_team::sync::model::{Broken, forget, set_broken, touch, track};
 use trimtab_team::wait::{Faults, Patience, Policy, linger, wake};
-use trimtab_team::{CollectiveCall, Element, Error, Kernel, Kind, Operator, Sync};
+use trimtab_team::{Block, CollectiveCall, Element, Error, Kernel, Kind, Operator, Sync, VariedCall};
 
 /// A team in which no rank dies.
 struct Alive;
@@ -52,11 +52,14 @@ impl Faults for Alive {
 
 /// Runs a model in every order, with something left out of the protocol.
 fn model(broken: Broken, run: impl Fn() + Send + std::marker::Sync + 'static) {
+    model_bounded(usize::MAX, broken, run);
+}
+
+/// As [`model`], with at most this number of preemptions.
+fn model_bounded(most: usize, broken: Broken, run: impl Fn() + Send + std::marker::Sync + 'static) {
     let mut builder = loom::model::Builder::new();
     builder.max_branches = 20_000;
-    if builder.preemption_bound.is_none() {
-        builder.preemption_bound = Some(3);
-    }
+    builder.preemption_bound = Some(builder.preemption_bound.unwrap_or(3).min(most));
     set_broken(broken);
     builder.check(move || {
         forget();
@@ -426,6 +429,86 @@ fn pieces_are_read_before_their_cells_are_used_again() {
 #[should_panic]
 fn pieces_would_be_overwritten_by_a_root_that_did_not_ask() {
     model(Broken::NotVacant, || pieces(2));
+}
+
+/// Makes gathers with rank 0 as the root; `sizes` has the elements of each rank's block in each.
+/// Then one broadcast by the last rank, which all find at the same ticket.
+fn gathers<const RANKS: usize, const CALLS: usize>(sizes: [[usize; RANKS]; CALLS]) {
+    const CELL: usize = 128;
+    const MOST: usize = 40;
+    let memory = Arc::new(ModelMemory((0..RANKS).map(|_| Lines::new()).collect()));
+    memory.0.iter().flat_map(|lines| &lines.slots).for_each(Flag::track);
+    let stage: &'static mut [u64] = vec![0_u64; RANKS * CELL_COUNT * CELL / 8].leak();
+    let stage = stage.as_mut_ptr().cast::<u8>();
+    let cells: Vec<_> = (0..RANKS * CELL_COUNT).map(|_| loom::cell::UnsafeCell::new(())).collect();
+    for (at, cell) in cells.iter().enumerate() {
+        track(stage.wrapping_add(at * CELL), CELL, cell);
+    }
+    let stage = stage as usize;
+    let run = move |memory: Arc<ModelMemory>, rank: u32| {
+        let control = memory.0.as_ptr().cast_mut().cast();
+        // SAFETY: lines and cells for all ranks, which live until all threads are over.
+        let area = unsafe { Area::at(control, stage as *mut u8, RANKS as u32, CELL) };
+        let patience = Patience::new(Policy::Park, true);
+        let heap = (std::ptr::null_mut(), 0);
+        let endpoint = Endpoint::new(area, rank, true, true, patience, std::rc::Rc::new(Alive), heap);
+        for (round, counts) in (1..).zip(sizes) {
+            let input = [100 * round + u64::from(rank); MOST];
+            let mut output = vec![0_u64; RANKS * MOST];
+            let gets: Vec<_> = Block::packed(&counts).collect();
+            let call = VariedCall {
+                kind: Kind::Gather,
+                elements: u64::TYPE,
+                root: 0,
+                input: input.as_ptr().cast(),
+                gives: &[Block { place: 0, count: counts[rank as usize] }],
+                output: output.as_mut_ptr().cast(),
+                gets: if rank == 0 { &gets } else { &[] },
+                sync: Sync::MINE,
+            };
+            // SAFETY: no block has more elements than the arrays have for it.
+            now(unsafe { endpoint.carry_out_varied(&call, BlocksView::default()) }).unwrap();
+            let given = (0..).zip(counts).flat_map(|(of, count)| vec![100 * round + of; count]);
+            assert!(rank != 0 || given.eq(output.into_iter().take(counts.iter().sum())));
+        }
+        let (mut value, last) = (u64::from(rank) + 7, RANKS as u64 - 1);
+        let buffer = &raw mut value;
+        let call = call(Kind::Broadcast, last as u32, buffer, buffer);
+        // SAFETY: a number on the stack.
+        now(unsafe { endpoint.carry_out(&call, BlocksView::default()) }).unwrap();
+        assert_eq!(value, last + 7);
+    };
+    let ranks: Vec<_> = (0..RANKS as u32)
+        .map(|rank| {
+            let memory = Arc::clone(&memory);
+            // A model's threads have small stacks unless asked.
+            let thread = thread::Builder::new().stack_size(1 << 20);
+            thread.spawn(move || run(memory, rank)).unwrap()
+        })
+        .collect();
+    ranks.into_iter().for_each(|rank| rank.join().unwrap());
+}
+
+#[test]
+fn short_blocks_are_gathered_as_often_as_slots_come_round() {
+    model(Broken::Nothing, || gathers([[1, 1], [1, 2], [1, 16]]));
+}
+
+#[test]
+fn blocks_of_several_rounds_are_gathered() {
+    model(Broken::Nothing, || gathers([[1, 40]]));
+}
+
+#[test]
+fn a_rank_counts_the_rounds_of_a_gather_that_it_left_early() {
+    // Three ranks with cells have too many orders for more.
+    model_bounded(1, Broken::Nothing, || gathers([[1, 1, 33]]));
+}
+
+#[test]
+#[should_panic]
+fn gathered_blocks_would_be_overwritten_by_ranks_that_did_not_ask() {
+    model(Broken::NotVacant, || gathers([[1, 40]]));
 }
 
 /// Rank 1 reads memory of rank 0, which gives the team up and then writes it.

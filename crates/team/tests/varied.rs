@@ -59,6 +59,14 @@ fn filled(len: usize, blocks: &[Block], element: impl Fn(usize, usize) -> u16) -
     buffer
 }
 
+/// Draws whether a call is in place at some ranks, and at this one. MPI forbids that an allgather or
+/// alltoall is in place at some ranks alone.
+fn places(kind: Kind, lot: &mut Lot, own: &mut Lot) -> (bool, bool) {
+    let (some, all_alike) = (lot.below(3) == 0, lot.below(2) == 0);
+    let may_differ = matches!(kind, Kind::Allgather | Kind::Alltoall) && !all_alike;
+    (some, some && (!may_differ || own.below(2) == 0))
+}
+
 /// A varied call of random blocks, in place or not. Gathers give the same block to all.
 fn varied(rank: &Rank, lot: &mut Lot, own: &mut Lot, step: u64) {
     let (me, ranks) = (rank.rank(), rank.ranks());
@@ -66,11 +74,11 @@ fn varied(rank: &Rank, lot: &mut Lot, own: &mut Lot, step: u64) {
     let scale = lot.of(&[0, 1, 7, 60, 3000, 20_000, 50_000]);
     let root = lot.below(ranks.into()) as u32;
     let sync = lot.of(&[Sync::MINE, Sync::LOOSE, Sync::STRICT]);
-    let in_place = lot.below(3) == 0;
+    let (some_in_place, in_place) = places(kind, lot, own);
     let at_root = me == root;
     let shares = matches!(kind, Kind::Scatter | Kind::Alltoall);
     // In place, an alltoall's two blocks of a pair have one size.
-    let symmetric = in_place && kind == Kind::Alltoall;
+    let symmetric = some_in_place && kind == Kind::Alltoall;
     let bytes = |from: u32, to: u32| match () {
         () if symmetric => size(step, from.min(to), from.max(to), scale),
         () if shares => size(step, from, to, scale),
@@ -249,6 +257,8 @@ fn threads_get_what_was_given() {
         (2, Policy::Auto, 32 << 10),
         (3, Policy::Yield, 1 << 10),
         (5, Policy::Park, 4 << 10),
+        // Sizes of so many blocks do not fit beside a flag.
+        (14, Policy::Park, 32 << 10),
     ] {
         let team = Team::new(Options { wait, cell, deadline: Some(LIMIT), ..Options::new(ranks) }).unwrap();
         threads(&team, ranks, |rank| play(rank, seed + u64::from(ranks)));

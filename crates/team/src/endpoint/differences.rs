@@ -3,7 +3,7 @@
 
 use super::Endpoint;
 use crate::Error;
-use crate::call::{ALLOC_WHAT, FREE_WHAT, Posted, SPLIT_WHAT};
+use crate::call::{ALLOC_WHAT, FREE_WHAT, Posted, SPLIT_WHAT, VARIED_FLAG};
 use crate::shared_layout::Cause;
 
 impl Endpoint {
@@ -67,7 +67,10 @@ impl Endpoint {
         let counterpart = self.own_counterpart(&finders).unwrap_or(*ours);
         let ours = &counterpart;
         if of == self.rank {
-            return crate::call::mismatch(finder, &finders, ours);
+            // Of a call with blocks of different sizes, the finder knows the block in question.
+            let names_block = theirs.what & VARIED_FLAG != 0 && ours.count == 0;
+            let same = theirs.number == ours.number && theirs.what == ours.what;
+            return crate::call::mismatch(finder, &finders, if names_block && same { &theirs } else { ours });
         }
         if ours.number != finders.number {
             // This rank is at another call: only the difference between the two other ranks is

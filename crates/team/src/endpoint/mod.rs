@@ -86,6 +86,20 @@ pub(crate) struct Tickets {
     heap_changes: Cell<(u64, u32)>,
     /// By rank: the ticket up to which the rank is known to have finished with this rank's slots.
     seen: Vec<Cell<Ticket>>,
+    /// Rounds of the last call that this rank has still to count: see [`crate::varied`].
+    pub(crate) owed: Cell<Option<OwedRounds>>,
+}
+
+/// The gather that ended at this rank before its root had come. The root's row tells the number of
+/// its rounds.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct OwedRounds {
+    /// The root.
+    pub(crate) root: u32,
+    /// The ticket of the rows.
+    pub(crate) begin: Ticket,
+    /// The call's signature.
+    pub(crate) signature: u32,
 }
 
 /// Mode of waits, and the conditions that end them before their flag is raised.
@@ -185,6 +199,7 @@ impl Endpoint {
                 past: Cell::new(0),
                 heap_changes: Cell::new((0, 0)),
                 seen: (0..ranks).map(|_| Cell::new(0)).collect(),
+                owed: Cell::new(None),
             },
             waits: Waits {
                 blocking: Cell::new(true),
@@ -383,6 +398,33 @@ impl Endpoint {
         let ticket = self.tickets.ticket.get().wrapping_add(1);
         self.tickets.ticket.set(ticket);
         ticket
+    }
+
+    /// Returns the last ticket taken.
+    pub(crate) fn last_ticket(&self) -> Ticket {
+        self.tickets.ticket.get()
+    }
+
+    /// Counts tickets of rounds in which this rank has no part.
+    pub(crate) fn skip_tickets(&self, count: Ticket) {
+        self.tickets.ticket.set(self.tickets.ticket.get().wrapping_add(count));
+    }
+
+    /// Begins to count the time of waits anew, as at the begin of a call.
+    pub(crate) fn forget_waiting(&self) {
+        self.waits.waiting_call.set(None);
+    }
+
+    /// Counts the wait until now as one of the call that begins next, for its deadline and report.
+    pub(crate) fn waited_for_next(&self) {
+        if let Some((number, since, checked)) = self.waits.waiting_call.get() {
+            self.waits.waiting_call.set(Some((number + 1, since, checked)));
+        }
+    }
+
+    /// Returns the description of the call under way.
+    pub(crate) fn posted_now(&self) -> Posted {
+        self.posted.get()
     }
 
     /// Raises a flag and wakes the threads that sleep on it.

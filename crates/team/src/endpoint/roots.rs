@@ -13,16 +13,16 @@
 
 use super::Endpoint;
 use crate::Result;
-use crate::call::{CollectiveCall, Kind};
+use crate::call::Kind;
 use crate::flag::Ticket;
 
 impl Endpoint {
     /// Fails if another rank has raised its slot of this ticket in a call with another root. To be
     /// called after [`Endpoint::put`], once in a call.
     #[inline(always)]
-    pub(crate) fn check_root(&self, call: &CollectiveCall, ticket: Ticket, signature: u32) -> Result<()> {
-        let at_root = self.rank == call.root;
-        match call.kind {
+    pub(crate) fn check_root(&self, kind: Kind, root: u32, ticket: Ticket, signature: u32) -> Result<()> {
+        let at_root = self.rank == root;
+        match kind {
             Kind::Broadcast | Kind::Scatter if at_root => {
                 for rank in 0..self.ranks() {
                     if rank != self.rank {
@@ -31,7 +31,7 @@ impl Endpoint {
                 }
                 Ok(())
             }
-            Kind::Reduce | Kind::Gather if !at_root => self.check_slot(call.root, ticket, signature),
+            Kind::Reduce | Kind::Gather if !at_root => self.check_slot(root, ticket, signature),
             _ => Ok(()),
         }
     }

@@ -8,8 +8,8 @@ use crate::varied::{Block, VariedCall};
 use crate::{Error, Result};
 
 impl Rank {
-    /// Carries out a call with blocks of different sizes and places, with addresses as buffers. It
-    /// waits for all ranks.
+    /// Carries out a call with blocks of different sizes and places, with addresses as buffers. An
+    /// allgather or alltoall waits for all ranks; it may be in place at some ranks alone.
     ///
     /// # Safety
     /// The buffers are valid for their blocks. During the call nothing else writes them.
@@ -41,7 +41,9 @@ impl Rank {
     ///
     /// # Errors
     /// As [every call](Calls#errors). A block that its giver and its receiver expect to have
-    /// different sizes is [`Error::Mismatch`].
+    /// different sizes is [`Error::Mismatch`] at all ranks: at those that wait in this call, and at
+    /// the others at the next call in which ranks wait for each other, at the latest with the
+    /// ninth.
     pub unsafe fn call_varied(&self, call: &VariedCall<'_>) -> Result<()> {
         self.ready()?;
         call.check(self.rank(), self.ranks())?;

@@ -6,7 +6,7 @@ use crate::{Error, Result};
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 const MAGIC: u64 = u64::from_le_bytes(*b"trimteam");
-const FORMAT_VERSION: u64 = 3;
+const FORMAT_VERSION: u64 = 4;
 const WORD_COUNT: usize = 11;
 /// Index of the number of ranks that have arrived.
 const ARRIVALS: usize = 10;
