@@ -194,8 +194,8 @@ fn spent() -> Duration {
     Duration::new(u64::try_from(spent.tv_sec).unwrap_or(0), u32::try_from(spent.tv_nsec).unwrap_or(0))
 }
 
-/// Reports how the threads of large processes are read, when it changes. `told` is what was told
-/// last.
+/// Reports how the threads of large processes are read, when it changes. `told` is the state
+/// that was told last.
 pub(crate) fn tell_at_once(told: &mut ReadAtOnce, now: ReadAtOnce, narrator: &dyn Narrator) {
     if std::mem::replace(told, now) == now {
         return;

@@ -203,7 +203,7 @@ impl Endpoint {
         Ok((word & !BESIDE) as usize)
     }
 
-    /// Passes what is left of the blocks through cells: `most` bytes of the longest.
+    /// Passes the rest of the blocks through cells: `most` bytes of the longest.
     async fn pass_rounds(&self, passing: &Passing<'_>, most: usize, told: &[u64]) -> Result<()> {
         let layout = &passing.layout;
         let central = passing.call.is_symmetric() && self.routes.central.get();
